@@ -1,0 +1,1 @@
+"""The fuzz harness of alignpack."""

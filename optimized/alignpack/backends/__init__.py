@@ -1,0 +1,72 @@
+"""The implementations by name, and which one a call gets.
+
+A backend is two functions: one builds the fields of a layout from checked tables, one moves rows. Everything that is
+the same for all of them (checks, gradients, the layout object) stands above this package.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from alignpack.backends import torch_backend
+from alignpack.tables import DocumentTables
+
+ENVIRONMENT_VARIABLE = "ALIGNPACK_BACKEND"
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One implementation.
+
+    Attributes:
+        unavailable: why it cannot run on a device, or None when it can.
+        build_fields: the four fields of a layout, in their order, on a device.
+        gather_rows: `out[b, i] = values[b, index[b, i]]`, the fill's words where `index` is -1; no gradients.
+    """
+
+    name: str
+    unavailable: Callable[[torch.device], str | None]
+    build_fields: Callable[
+        [DocumentTables, torch.device], tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+    ]
+    gather_rows: Callable[[torch.Tensor, torch.Tensor, tuple[int, ...]], torch.Tensor]
+
+
+# The fastest first: without a name, a call gets the first that runs on its device.
+BACKENDS: dict[str, Backend] = {
+    backend.name: backend
+    for backend in (Backend("torch", torch_backend.unavailable, torch_backend.build_fields, torch_backend.gather_rows),)
+}
+
+
+def select_backend(name: str | None, device: torch.device) -> Backend:
+    """The backend of that name, or the environment's choice, or the fastest that runs on `device`.
+
+    Raises:
+        ValueError: there is no backend of that name.
+        RuntimeError: the backend cannot run on `device`.
+    """
+    origin = "backend"
+    if name is None:
+        name = os.environ.get(ENVIRONMENT_VARIABLE) or None
+        origin = ENVIRONMENT_VARIABLE
+    if name is None:
+        for backend in BACKENDS.values():
+            if backend.unavailable(device) is None:
+                return backend
+        raise RuntimeError(f"no backend runs on {device}: {_overview(device)}")
+    if name not in BACKENDS:
+        raise ValueError(f"{origin}={name!r} is no backend; on {device}: {_overview(device)}")
+    backend = BACKENDS[name]
+    if (reason := backend.unavailable(device)) is not None:
+        raise RuntimeError(f"{origin}={name!r} does not run on {device}: {reason}; on {device}: {_overview(device)}")
+    return backend
+
+
+def _overview(device: torch.device) -> str:
+    reasons = {backend.name: backend.unavailable(device) for backend in BACKENDS.values()}
+    return ", ".join(
+        f"{name!r} {'runs' if reason is None else f'does not ({reason})'}" for name, reason in reasons.items()
+    )

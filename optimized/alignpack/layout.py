@@ -1,0 +1,331 @@
+"""The layout object, what can be made from it, and the function that builds it."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+
+import torch
+import torch.utils._pytree as pytree
+
+from alignpack.backends import select_backend
+from alignpack.fill import Fill
+from alignpack.rows import check_move, gather_rows, move_rows
+from alignpack.tables import integer_at_least, read_tables
+from alignpack_reference import errors
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PackedSequenceLayout:
+    """Where each slot of the packed rows comes from, and where each slot of the input rows goes.
+
+    The two index maps are inverse to each other on real tokens; everything else follows from that. All tensors are
+    int64, contiguous and on one device. A layout is immutable; it compares and hashes by identity (`equal` compares
+    contents), pickles, and is a pytree whose leaves are the four tensors. The constructor checks nothing, because
+    transforms rebuild layouts from traced tensors: use `packed_layout`.
+
+    Attributes:
+        source_indices: `[batch, padded_sequence]`, the input column of each packed slot; -1 at padding.
+        input_positions: `[batch, original_sequence]`, the packed column of each input slot; -1 where the input slot
+            was padding.
+        position_ids: `[batch, padded_sequence]`, the position within the document; 0 at padding.
+        sequence_ids: `[batch, padded_sequence]`, the document's table column + 1; 0 at padding.
+        alignment: documents start at multiples of it, in slots.
+        offset: the column of the whole packed row at which this layout's first slot stands (above 0 only for shards).
+        row_length: slots of the whole packed row; None when that is this layout's own width.
+    """
+
+    source_indices: torch.Tensor
+    input_positions: torch.Tensor
+    position_ids: torch.Tensor
+    sequence_ids: torch.Tensor
+    _: KW_ONLY
+    alignment: int = 1
+    offset: int = 0
+    row_length: int | None = None
+
+    @property
+    def padding_mask(self) -> torch.Tensor:
+        """`[batch, padded_sequence]` bool, True at padding."""
+        return self.sequence_ids == 0
+
+    def pack(self, values: torch.Tensor, fill: Fill = 0, *, backend: str | None = None) -> torch.Tensor:
+        """Carry values into the packed rows.
+
+        The gradient is a gather through `input_positions`: exact, deterministic, 0 at input padding, and untouched by
+        what the upstream gradient holds at packed padding. It can be differentiated again.
+
+        Args:
+            values: `[batch, original_sequence, ...]` on the layout's device, any strides; bool, integers, float8 (e4m3,
+                e5m2), float16, bfloat16, float32, float64, complex64 or complex128. Bits are moved as they are.
+            fill: what stands at padding, a Python or NumPy number; exact for integers, rounded for floats.
+            backend: the implementation by name; None takes `ALIGNPACK_BACKEND` or the fastest that runs.
+
+        Returns:
+            `[batch, padded_sequence, ...]`, a new contiguous tensor of the same dtype.
+
+        Raises:
+            TypeError: `values` is no plain tensor or of another dtype; `fill` is no number, or complex for a real
+                dtype.
+            ValueError: `values` does not fit the layout, `fill` does not fit the dtype, or there is no such backend.
+            RuntimeError: the backend does not run on this device.
+
+        Example:
+            >>> layout = packed_layout(torch.tensor([[3, 2]]), torch.tensor([[4, 4]]), (1, 8), alignment=4)
+            >>> layout.pack(torch.tensor([[10, 11, 12, 99, 20, 21, 98, 97]]), fill=-100)
+            tensor([[  10,   11,   12, -100,   20,   21, -100, -100]])
+        """
+        return move_rows(values, self.source_indices, self.input_positions, fill, backend)
+
+    def restore(self, values: torch.Tensor, *, backend: str | None = None) -> torch.Tensor:
+        """Carry packed values back to the input rows; input padding comes back as zero.
+
+        The gradient is a gather through `source_indices`, with the properties of the gradient of `pack`.
+
+        Args:
+            values: `[batch, padded_sequence, ...]`, otherwise as in `pack`.
+            backend: as in `pack`.
+
+        Returns:
+            `[batch, original_sequence, ...]`, a new contiguous tensor of the same dtype.
+
+        Raises:
+            TypeError: `values` is no plain tensor or of another dtype.
+            ValueError: `values` does not fit the layout, or there is no such backend.
+            RuntimeError: the backend does not run on this device.
+
+        Example:
+            >>> layout = packed_layout(torch.tensor([[3, 2]]), torch.tensor([[4, 4]]), (1, 8), alignment=4)
+            >>> layout.restore(torch.tensor([[10, 11, 12, -100, 20, 21, -100, -100]]))
+            tensor([[10, 11, 12,  0, 20, 21,  0,  0]])
+        """
+        return move_rows(values, self.input_positions, self.source_indices, backend=backend)
+
+    def pack_batch(
+        self, batch: Mapping[str, torch.Tensor], fill: Fill | Mapping[str, Fill] = 0, *, backend: str | None = None
+    ) -> dict[str, torch.Tensor]:
+        """Pack every tensor of a batch; nothing is packed when any of them is refused.
+
+        Args:
+            batch: names and values, each as in `pack`.
+            fill: one fill for all, or a mapping from names to fills; a name without one gets 0.
+            backend: as in `pack`.
+
+        Returns:
+            The packed tensors under the same names, in the same order.
+
+        Raises:
+            TypeError, ValueError, RuntimeError: as in `pack`, naming the key; a fill for a name that is not in `batch`
+                is a ValueError.
+
+        Example:
+            >>> layout = packed_layout(torch.tensor([[3]]), None, (1, 3), alignment=4)
+            >>> batch = {"input_ids": torch.tensor([[5, 6, 7]]), "labels": torch.tensor([[6, 7, 8]])}
+            >>> layout.pack_batch(batch, fill={"labels": -100})
+            {'input_ids': tensor([[5, 6, 7, 0]]), 'labels': tensor([[   6,    7,    8, -100]])}
+        """
+        fills = fill if isinstance(fill, Mapping) else dict.fromkeys(batch, fill)
+        if unknown := [key for key in fills if key not in batch]:
+            raise errors.unknown_fills(unknown, list(batch))
+        index, inverse = self.source_indices, self.input_positions
+        ready = {
+            key: check_move(values, inverse, fills.get(key, 0), backend, f"batch[{key!r}]", f"fill[{key!r}]")
+            for key, values in batch.items()
+        }
+        return {key: gather_rows(batch[key], index, inverse, *how) for key, how in ready.items()}
+
+    def __getitem__(self, rows: slice) -> "PackedSequenceLayout":
+        """The layout of those rows, `layout[i:j]`; it shares memory with this one.
+
+        Raises:
+            TypeError: the subscript is no slice.
+        """
+        if not isinstance(rows, slice):
+            raise errors.not_rows(rows)
+        return self._map(lambda field: field[rows].contiguous())
+
+    def shard(self, rank: int, size: int) -> "PackedSequenceLayout":
+        """The part of every row that one rank holds under contiguous context parallelism.
+
+        It is a layout again: `shard.pack(values)` takes the full input rows and gives the local slice of the packed
+        rows, and the sum over all ranks of `shard.restore(local)` is the full restore, because every token is owned by
+        exactly one rank.
+
+        Args:
+            rank: which part, from 0.
+            size: the number of parts.
+
+        Returns:
+            The layout of the columns `[rank * width, (rank + 1) * width)`, where `width` is `padded_sequence / size`.
+
+        Raises:
+            ValueError: `size` or `rank` is out of range, or the cut would fall inside a group; the message says which
+                `length_multiple` to build the layout with.
+
+        Example:
+            >>> layout = packed_layout(torch.tensor([[3, 5]]), None, (1, 8), 4, length_multiple=8)
+            >>> layout.source_indices
+            tensor([[ 0,  1,  2, -1,  3,  4,  5,  6,  7, -1, -1, -1, -1, -1, -1, -1]])
+            >>> layout.shard(1, 2).source_indices
+            tensor([[ 7, -1, -1, -1, -1, -1, -1, -1]])
+            >>> layout.shard(1, 2).input_positions
+            tensor([[-1, -1, -1, -1, -1, -1, -1,  0]])
+        """
+        size = integer_at_least("size", size, 1)
+        rank = integer_at_least("rank", rank, 0)
+        if rank >= size:
+            raise errors.bad_shard(rank, size)
+        padded_sequence = self.source_indices.shape[1]
+        row_length = padded_sequence if self.row_length is None else self.row_length
+        if padded_sequence % (size * self.alignment):
+            shards_of_row = row_length // padded_sequence * size
+            raise errors.uneven_shards(padded_sequence, size, self.alignment, shards_of_row * self.alignment)
+        width = padded_sequence // size
+        start = rank * width
+        with torch.inference_mode(False):
+            local = self.input_positions - start
+            local.masked_fill_((local < 0) | (local >= width), -1)
+            source_indices, position_ids, sequence_ids = (
+                field[:, start : start + width].clone(memory_format=torch.contiguous_format)
+                for field in (self.source_indices, self.position_ids, self.sequence_ids)
+            )
+        return PackedSequenceLayout(
+            source_indices,
+            local,
+            position_ids,
+            sequence_ids,
+            alignment=self.alignment,
+            offset=self.offset + start,
+            row_length=row_length,
+        )
+
+    def equal(self, other: object) -> bool:
+        """Whether the other is a layout with the same fields and integers on the same device."""
+        if not isinstance(other, PackedSequenceLayout):
+            return False
+        return self._integers() == other._integers() and all(
+            mine.device == theirs.device and torch.equal(mine, theirs)
+            for mine, theirs in zip(self._tensors(), other._tensors(), strict=True)
+        )
+
+    def to(self, device: torch.device | str | int, non_blocking: bool = False) -> "PackedSequenceLayout":
+        """The layout on that device; `non_blocking` is that of `torch.Tensor.to`."""
+        return self._map(lambda field: field.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> "PackedSequenceLayout":
+        """The layout in page-locked host memory, from which `to(device, non_blocking=True)` does not wait."""
+        return self._map(torch.Tensor.pin_memory)
+
+    def __repr__(self) -> str:
+        """Shapes, device and integers: no data, which a GPU would have to be waited for."""
+        shapes = ", ".join(f"{name}={_shape(getattr(self, name))}" for name in _TENSORS)
+        device = getattr(self.source_indices, "device", None)
+        alignment, offset, row_length = self._integers()
+        return f"PackedSequenceLayout({shapes}, {device=!s}, {alignment=}, {offset=}, {row_length=})"
+
+    def _map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> "PackedSequenceLayout":
+        # A layout that is made under inference mode must still serve training afterwards.
+        with torch.inference_mode(False):
+            return _unflatten((function(tensor) for tensor in self._tensors()), self._integers())
+
+    def _tensors(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        return self.source_indices, self.input_positions, self.position_ids, self.sequence_ids
+
+    def _integers(self) -> tuple[int, int, int | None]:
+        return self.alignment, self.offset, self.row_length
+
+
+def packed_layout(
+    seq_lens: torch.Tensor,
+    seq_lens_padded: torch.Tensor | None,
+    input_shape: Sequence[int],
+    alignment: int,
+    minimum_length: int = 0,
+    *,
+    length_multiple: int | None = None,
+    device: torch.device | str | int | None = None,
+    backend: str | None = None,
+) -> PackedSequenceLayout:
+    """Move every document of every packed row to the next multiple of `alignment`.
+
+    Documents stand in the input row one after the other from slot 0, each in its own span of slots, real tokens first.
+    In the packed row they keep their order, and padding that was in the input is dropped. All packed rows have
+    `max(minimum_length, longest packed row, 1)` slots, rounded up to a multiple of `alignment` and `length_multiple`.
+
+    The tables are read once, on the host: tables on an accelerator cost one copy to the host, host tables none.
+    In compiled code the call is a graph break.
+
+    Args:
+        seq_lens: `[batch, documents]` (or `[documents]` for batch 1) int32 or int64: real tokens of each document, in
+            row order. 0 or -1000 means that there is no such document.
+        seq_lens_padded: the slots that each document occupies in the input row, its own padding included; same shapes
+            and dtypes, the two may differ in both. None: documents follow each other directly.
+        input_shape: `(batch, original_sequence)` of the tensors to be packed.
+        alignment: documents start at multiples of it, in slots.
+        minimum_length: packed rows have at least so many slots. `original_sequence + documents * (alignment - 1)` is
+            always enough for every batch of that shape, and so keeps shapes constant.
+        length_multiple: packed rows have a multiple of so many slots, besides being a multiple of `alignment`; for
+            context parallelism over `size` ranks, `size * alignment`.
+        device: where the layout's tensors live; None: where `seq_lens` lives.
+        backend: the implementation by name; None takes `ALIGNPACK_BACKEND` or the fastest that runs.
+
+    Raises:
+        TypeError: a table is no tensor with values, or an integer is none.
+        ValueError: an argument is out of range, shapes or dtypes do not match, or packed rows would exceed 2**31 - 1
+            slots.
+        LayoutError: the first document, in row-major order, that the input row cannot hold; its `row` and `document`
+            say which.
+        RuntimeError: the backend does not run on this device.
+
+    Example:
+        >>> layout = packed_layout(torch.tensor([[3, 2]]), torch.tensor([[4, 4]]), (1, 8), alignment=4)
+        >>> layout.source_indices
+        tensor([[ 0,  1,  2, -1,  4,  5, -1, -1]])
+        >>> layout.position_ids
+        tensor([[0, 1, 2, 0, 0, 1, 0, 0]])
+        >>> layout.sequence_ids
+        tensor([[1, 1, 1, 0, 2, 2, 0, 0]])
+        >>> layout.shard(0, 2).sequence_ids
+        tensor([[1, 1, 1, 0]])
+    """
+    tables = read_tables(seq_lens, seq_lens_padded, input_shape, alignment, minimum_length, length_multiple)
+    target = seq_lens.device if device is None else torch.device(device)
+    implementation = select_backend(backend, target)
+    # A layout that is built under inference mode must still serve training afterwards.
+    with torch.inference_mode(False):
+        return PackedSequenceLayout(*implementation.build_fields(tables, target), alignment=tables.alignment)
+
+
+def _shape(tensor: object) -> object:
+    """The shape for `repr`; transforms put other things than tensors into the fields."""
+    shape = getattr(tensor, "shape", None)
+    return type(tensor).__name__ if shape is None else list(shape)
+
+
+# --- pytree: the tensors are leaves, the integers are context ----------------------------------------------------------
+
+_TENSORS = ("source_indices", "input_positions", "position_ids", "sequence_ids")
+_Integers = tuple[int, int, int | None]
+
+
+def _flatten(layout: PackedSequenceLayout) -> tuple[list[torch.Tensor], _Integers]:
+    return list(layout._tensors()), layout._integers()
+
+
+def _flatten_with_keys(layout: PackedSequenceLayout) -> tuple[list[tuple[pytree.KeyEntry, torch.Tensor]], _Integers]:
+    keys = [pytree.GetAttrKey(name) for name in _TENSORS]
+    return list(zip(keys, layout._tensors(), strict=True)), layout._integers()
+
+
+def _unflatten(tensors: Iterable[torch.Tensor], integers: _Integers) -> PackedSequenceLayout:
+    alignment, offset, row_length = integers
+    return PackedSequenceLayout(*tensors, alignment=alignment, offset=offset, row_length=row_length)
+
+
+pytree.register_pytree_node(
+    PackedSequenceLayout,
+    _flatten,
+    _unflatten,
+    serialized_type_name="alignpack.PackedSequenceLayout",
+    to_dumpable_context=list,
+    from_dumpable_context=tuple,
+    flatten_with_keys_fn=_flatten_with_keys,
+)

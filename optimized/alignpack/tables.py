@@ -1,0 +1,185 @@
+"""Reading and checking the length tables: on the host, once, whole arrays at a time.
+
+Nothing here can wrap. Rows have at most 2**31 - 1 slots, spans are cut to one slot more than a row before they are
+summed, and packed rows are counted in groups until their size is known.
+"""
+
+import math
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import SupportsIndex
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from alignpack.values import loaded_class, not_plain
+from alignpack_reference import errors
+
+ABSENT_MARKER = -1000
+"""What collators write into ragged tables where there is no document; 0 means the same."""
+
+LARGEST_WIDTH = 2**31 - 1
+"""The most slots that a row may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentTables:
+    """Where the documents of a batch stand, checked; all arrays `[batch, documents]` int64 on the host.
+
+    Attributes:
+        lengths: real tokens; 0 where there is no document.
+        input_starts: the column of the input row at which the document starts.
+        packed_starts: the column of the packed row at which the document starts.
+        original_sequence: slots of an input row.
+        padded_sequence: slots of a packed row.
+        alignment: what every entry of `packed_starts` is a multiple of.
+    """
+
+    lengths: NDArray[np.int64]
+    input_starts: NDArray[np.int64]
+    packed_starts: NDArray[np.int64]
+    original_sequence: int
+    padded_sequence: int
+    alignment: int
+
+
+def read_tables(
+    seq_lens: torch.Tensor,
+    seq_lens_padded: torch.Tensor | None,
+    input_shape: Sequence[int],
+    alignment: int,
+    minimum_length: int,
+    length_multiple: int | None,
+) -> DocumentTables:
+    """Check everything that `packed_layout` is given and place every document; see there for what is refused."""
+    _check_type("seq_lens", seq_lens)
+    if seq_lens_padded is not None:
+        _check_type("seq_lens_padded", seq_lens_padded)
+    batch, original_sequence = _read_input_shape(input_shape)
+    alignment = integer_at_least("alignment", alignment, 1)
+    minimum_length = integer_at_least("minimum_length", minimum_length, 0)
+    if length_multiple is not None:
+        length_multiple = integer_at_least("length_multiple", length_multiple, 1)
+    multiple = math.lcm(alignment, length_multiple or 1)
+
+    def padded_sequence(longest: int) -> int:
+        width = -(-max(minimum_length, longest, 1) // multiple) * multiple
+        if width > LARGEST_WIDTH:
+            raise errors.too_wide(width, LARGEST_WIDTH, alignment, minimum_length, length_multiple)
+        return width
+
+    padded_sequence(0)  # what the arguments alone make too wide is refused before the tables are read
+    seq_lens = _with_batch_axis("seq_lens", seq_lens, batch)
+    if seq_lens_padded is not None:
+        padded_shape = seq_lens_padded.shape
+        seq_lens_padded = _with_batch_axis("seq_lens_padded", seq_lens_padded, batch)
+        if seq_lens_padded.shape != seq_lens.shape:
+            raise errors.different_tables(seq_lens.shape, padded_shape)
+
+    lengths, spans = _to_host(seq_lens, seq_lens_padded)
+    absent = (lengths == 0) | (lengths == ABSENT_MARKER)
+    lengths, input_starts = _check_documents(lengths, spans, absent, original_sequence)
+    groups = -(-lengths // alignment)
+    groups_through = np.cumsum(groups, axis=1)
+    longest = int(groups_through[:, -1].max(initial=0)) * alignment if groups.shape[1] else 0
+    return DocumentTables(
+        lengths=lengths,
+        input_starts=input_starts,
+        packed_starts=(groups_through - groups) * alignment,
+        original_sequence=original_sequence,
+        padded_sequence=padded_sequence(longest),
+        alignment=alignment,
+    )
+
+
+def integer_at_least(name: str, value: SupportsIndex, minimum: int) -> int:
+    """The value as an int, refused under its name when it is none or too small."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise errors.not_an_integer(name, value)
+    integer = operator.index(value)
+    if integer < minimum:
+        raise errors.too_small(name, integer, minimum)
+    return integer
+
+
+def _check_documents(
+    lengths: NDArray[np.int64],
+    spans: NDArray[np.int64] | None,
+    absent: NDArray[np.bool_],
+    original_sequence: int,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Lengths with 0 for absent documents, and the column at which each document starts in the input row."""
+    table = "seq_lens" if spans is None else "seq_lens_padded"
+    occupied = lengths if spans is None else spans
+    # Up to the first document that leaves the row these sums are exact, and the row is refused at that document.
+    cut = np.where(absent, 0, np.clip(occupied, 0, original_sequence + 1))
+    ends = np.cumsum(cut, axis=1)
+    wrong = (ends > original_sequence) | (lengths < 0)
+    if spans is not None:
+        wrong |= spans < lengths
+        absent_span = (spans == 0) | (spans == ABSENT_MARKER)
+        wrong = np.where(absent, ~absent_span, wrong)
+    else:
+        wrong &= ~absent
+    if wrong.any():
+        row, document = divmod(int(np.argmax(wrong)), wrong.shape[1])
+        length, span = int(lengths[row, document]), int(occupied[row, document])
+        if absent[row, document]:
+            raise errors.absent_with_span(row, document, length, span)
+        if length < 0:
+            raise errors.bad_length(row, document, length)
+        if span < length:
+            raise errors.short_span(row, document, length, span)
+        start = int(ends[row, document - 1]) if document else 0
+        raise errors.past_row(row, document, table, start, span, original_sequence)
+    return np.where(absent, 0, lengths), ends - cut
+
+
+def _check_type(name: str, table: torch.Tensor) -> None:
+    if not isinstance(table, torch.Tensor):
+        raise errors.not_an_array(name, "torch.Tensor", table)
+    kind = not_plain(table)
+    if kind is None and table.is_meta:
+        kind = "a meta tensor, which holds no values"
+    if kind is None and isinstance(table, loaded_class("torch._subclasses.fake_tensor", "FakeTensor")):
+        kind = "a fake tensor, which holds no values"
+    if kind is not None:
+        raise errors.not_dense(name, kind)
+
+
+def _read_input_shape(input_shape: Sequence[int]) -> tuple[int, int]:
+    shape = tuple(input_shape)
+    if len(shape) != 2:
+        raise errors.bad_input_shape(shape)
+    batch = integer_at_least("input_shape[0]", shape[0], 0)
+    original_sequence = integer_at_least("input_shape[1]", shape[1], 0)
+    if original_sequence > LARGEST_WIDTH:
+        raise errors.too_large("input_shape[1]", original_sequence, LARGEST_WIDTH)
+    return batch, original_sequence
+
+
+def _with_batch_axis(name: str, table: torch.Tensor, batch: int) -> torch.Tensor:
+    if table.dtype not in (torch.int32, torch.int64):
+        raise errors.bad_table_dtype(name, table.dtype)
+    rows = table.unsqueeze(0) if table.ndim == 1 else table
+    if rows.ndim != 2 or rows.shape[0] != batch:
+        raise errors.bad_table_shape(name, tuple(table.shape), batch)
+    return rows
+
+
+def _to_host(
+    seq_lens: torch.Tensor, seq_lens_padded: torch.Tensor | None
+) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
+    """Both tables as host arrays; two tables on one accelerator cross in one copy, so that the host waits once."""
+    if seq_lens_padded is None:
+        return _int64(seq_lens), None
+    if seq_lens.device.type != "cpu" and seq_lens.device == seq_lens_padded.device:
+        both = _int64(torch.stack((seq_lens.to(torch.int64), seq_lens_padded.to(torch.int64))))
+        return both[0], both[1]
+    return _int64(seq_lens), _int64(seq_lens_padded)
+
+
+def _int64(table: torch.Tensor) -> NDArray[np.int64]:
+    return table.cpu().numpy().astype(np.int64, copy=False)

@@ -1,0 +1,98 @@
+"""What may be packed: checks of the tensors that are moved, and their bits as integers.
+
+Moving integers of the same width keeps every bit (NaN payloads, -0.0) on every device and in every compiler, and gives
+float8 the operations that PyTorch lacks for it.
+"""
+
+import sys
+
+import torch
+
+from alignpack_reference import errors
+
+_WORD_OF_SIZE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
+
+WORD_DTYPES = {
+    dtype: _WORD_OF_SIZE[dtype.itemsize]
+    for dtype in (
+        torch.bool,
+        torch.uint8,
+        torch.uint16,
+        torch.uint32,
+        torch.uint64,
+        torch.int8,
+        torch.int16,
+        torch.int32,
+        torch.int64,
+        torch.float8_e4m3fn,
+        torch.float8_e4m3fnuz,
+        torch.float8_e5m2,
+        torch.float8_e5m2fnuz,
+        torch.float16,
+        torch.bfloat16,
+        torch.float32,
+        torch.float64,
+        torch.complex64,
+        torch.complex128,
+    )
+}
+"""Every dtype that moves, and the integer dtype that carries its bits (two of them for complex128)."""
+
+
+def check_values(values: torch.Tensor, name: str) -> None:
+    """Refuse, under the argument's name, what is no plain tensor of a supported dtype.
+
+    Raises:
+        TypeError: always this.
+    """
+    if not isinstance(values, torch.Tensor):
+        raise errors.not_an_array(name, "torch.Tensor", values)
+    if (kind := not_plain(values)) is not None:
+        raise errors.not_dense(name, kind)
+    if values.dtype not in WORD_DTYPES:
+        raise errors.unsupported_dtype(name, values.dtype)
+
+
+def check_fit(values: torch.Tensor, like: torch.Tensor, name: str) -> None:
+    """Refuse values that do not have the rows, the slots and the device of the map `like`.
+
+    Raises:
+        ValueError: always this.
+    """
+    if values.shape[:2] != like.shape:
+        raise errors.bad_values_shape(name, tuple(values.shape), tuple(like.shape))
+    if values.device != like.device:
+        raise errors.other_device(name, values.device, like.device)
+
+
+def not_plain(tensor: torch.Tensor) -> str | None:
+    """What kind of tensor it is, when it is not one strided block of memory."""
+    if tensor.is_nested:
+        return "a nested tensor"
+    if tensor.layout is not torch.strided:
+        return f"a tensor of layout {tensor.layout}"
+    if isinstance(tensor, loaded_class("torch.distributed.tensor", "DTensor")):
+        return "a DTensor; use the local tensor, .to_local()"
+    return None
+
+
+def loaded_class(module: str, name: str) -> type | tuple[()]:
+    """A class of a module that is costly to import: where nobody imported it, nothing is an instance of it."""
+    found: type | tuple[()] = getattr(sys.modules.get(module), name, ())
+    return found
+
+
+def as_words(values: torch.Tensor) -> torch.Tensor:
+    """`[batch, slots, ...]` as `[batch, slots, words]` integers with the same bits; a view where strides allow."""
+    values = values.resolve_conj().resolve_neg()
+    batch, slots = values.shape[:2]
+    width = values.shape[2:].numel()
+    if values.dtype.itemsize <= 8:
+        return values.view(WORD_DTYPES[values.dtype]).reshape(batch, slots, width)
+    # One element becomes two words, which PyTorch can view only where elements are neighbours.
+    return values.reshape(batch, slots, width).contiguous().view(torch.int64)
+
+
+def from_words(words: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """`[batch, slots, words]` as `[batch, slots, ...]` of the dtype and trailing shape of `like`."""
+    return words.view(like.dtype).view(*words.shape[:2], *like.shape[2:])

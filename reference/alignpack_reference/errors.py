@@ -1,0 +1,212 @@
+"""The error class and the words of every refusal.
+
+Both implementations raise what this module builds, so a message can be tested once and holds everywhere. Only words
+are shared: when to refuse is decided in each implementation by itself.
+"""
+
+
+class LayoutError(ValueError):
+    """A length table that describes no layout.
+
+    Attributes:
+        row: the row of the table, from 0; None when the error was built from its message alone.
+        document: the column of the table, from 0; None likewise.
+
+    Example:
+        >>> import numpy as np
+        >>> from alignpack_reference import packed_layout
+        >>> packed_layout(np.array([[4, 5]]), None, (1, 8), 4)
+        Traceback (most recent call last):
+            ...
+        alignpack_reference.errors.LayoutError: row 0, document 1: seq_lens is 5, so the document that starts at \
+slot 4 ends at slot 9 of a row of 8
+    """
+
+    def __init__(self, message: str, row: int | None = None, document: int | None = None) -> None:
+        super().__init__(message)
+        self.row = row
+        self.document = document
+
+
+# --- documents -------------------------------------------------------------------------------------------------------
+
+
+def bad_length(row: int, document: int, length: int) -> LayoutError:
+    """A length that is neither positive nor an absent marker."""
+    return LayoutError(
+        f"row {row}, document {document}: seq_lens is {length}; a length is positive, or 0 or -1000 where there is no "
+        f"document",
+        row,
+        document,
+    )
+
+
+def short_span(row: int, document: int, length: int, span: int) -> LayoutError:
+    """A span that does not hold its document."""
+    return LayoutError(
+        f"row {row}, document {document}: seq_lens_padded is {span}, which is less than seq_lens, {length}",
+        row,
+        document,
+    )
+
+
+def absent_with_span(row: int, document: int, length: int, span: int) -> LayoutError:
+    """An absent document that occupies slots."""
+    return LayoutError(
+        f"row {row}, document {document}: seq_lens is {length} (no document) but seq_lens_padded is {span}; it must "
+        f"be 0 or -1000",
+        row,
+        document,
+    )
+
+
+def past_row(row: int, document: int, table: str, start: int, span: int, original_sequence: int) -> LayoutError:
+    """A span that ends behind the end of its row; `table` is the argument that held the span."""
+    return LayoutError(
+        f"row {row}, document {document}: {table} is {span}, so the document that starts at slot {start} ends at slot "
+        f"{start + span} of a row of {original_sequence}",
+        row,
+        document,
+    )
+
+
+# --- arguments -------------------------------------------------------------------------------------------------------
+
+
+def not_an_integer(name: str, value: object) -> TypeError:
+    """An argument that counts something and is no integer."""
+    return TypeError(f"{name} must be an integer, got {value!r}")
+
+
+def too_small(name: str, value: int, minimum: int) -> ValueError:
+    """An integer argument below its minimum."""
+    return ValueError(f"{name} must be at least {minimum}, got {value}")
+
+
+def too_large(name: str, value: int, maximum: int) -> ValueError:
+    """An integer argument above its maximum."""
+    return ValueError(f"{name} must be at most {maximum}, got {value}")
+
+
+def bad_input_shape(value: object) -> ValueError:
+    """An input shape that is no pair."""
+    return ValueError(f"input_shape must be (batch, original_sequence), got {value!r}")
+
+
+def too_wide(
+    padded_sequence: int, maximum: int, alignment: int, minimum_length: int, length_multiple: int | None
+) -> ValueError:
+    """A packed row of more slots than are supported."""
+    return ValueError(
+        f"padded_sequence would be {padded_sequence}, it must be at most {maximum} (alignment={alignment}, "
+        f"minimum_length={minimum_length}, length_multiple={length_multiple})"
+    )
+
+
+def bad_table_dtype(name: str, dtype: object) -> ValueError:
+    """A table that does not hold 32-bit or 64-bit integers."""
+    return ValueError(f"{name} must be int32 or int64, got {_dtype_name(dtype)}")
+
+
+def bad_table_shape(name: str, shape: tuple[int, ...], batch: int) -> ValueError:
+    """A table that does not have one row for each row of the input."""
+    return ValueError(
+        f"{name} must have shape [{batch}, documents] (or [documents] when the batch is 1) to fit input_shape, got "
+        f"{list(shape)}"
+    )
+
+
+def different_tables(shape: tuple[int, ...], padded_shape: tuple[int, ...]) -> ValueError:
+    """Two tables that do not describe the same documents."""
+    return ValueError(
+        f"seq_lens_padded must have the shape of seq_lens, got {list(padded_shape)} for a seq_lens of {list(shape)}"
+    )
+
+
+def bad_shard(rank: int, size: int) -> ValueError:
+    """A rank that does not exist."""
+    return ValueError(f"rank must be at least 0 and below size, got rank={rank} of size={size}")
+
+
+def uneven_shards(padded_sequence: int, size: int, alignment: int, length_multiple: int) -> ValueError:
+    """A packed row that cannot be cut into shards without cutting a group."""
+    return ValueError(
+        f"a packed row of {padded_sequence} slots cannot be cut into size={size} shards of whole groups of "
+        f"{alignment}; build the layout with length_multiple={length_multiple}"
+    )
+
+
+def not_rows(key: object) -> TypeError:
+    """A subscript that is no slice of rows."""
+    return TypeError(f"a layout is sliced by rows, layout[i:j], got {key!r}")
+
+
+# --- values ----------------------------------------------------------------------------------------------------------
+
+
+def not_an_array(name: str, expected: str, value: object) -> TypeError:
+    """Something else where an array or a tensor belongs."""
+    return TypeError(f"{name} must be a {expected}, got {type(value).__name__}")
+
+
+def not_dense(name: str, kind: str) -> TypeError:
+    """A tensor that is not one plain block of numbers; `kind` says what it is."""
+    return TypeError(f"{name} must be a plain dense tensor, got {kind}")
+
+
+def unsupported_dtype(name: str, dtype: object) -> TypeError:
+    """Values of a dtype outside the contract."""
+    return TypeError(
+        f"{name} has dtype {_dtype_name(dtype)}, which is not supported: use bool, an integer, float8 (e4m3, e5m2), "
+        f"float16, bfloat16, float32, float64, complex64 or complex128"
+    )
+
+
+def bad_values_shape(name: str, shape: tuple[int, ...], leading: tuple[int, ...]) -> ValueError:
+    """Values that do not belong to the layout's rows and slots."""
+    expected = ", ".join(str(size) for size in leading)
+    return ValueError(f"{name} must have shape [{expected}, ...] to fit the layout, got {list(shape)}")
+
+
+def other_device(name: str, device: object, expected: object) -> ValueError:
+    """Values on another device than the layout."""
+    return ValueError(f"{name} must be on the device of the layout, {expected}, got {device}")
+
+
+def fill_not_a_number(name: str, fill: object) -> TypeError:
+    """A fill that is no Python or NumPy number."""
+    hint = f"; pass {name}.item()" if hasattr(fill, "item") else ""
+    return TypeError(f"{name} must be a Python or NumPy number, got {type(fill).__name__}{hint}")
+
+
+def fill_not_real(name: str, fill: complex, dtype: object) -> TypeError:
+    """A complex fill for a real dtype."""
+    return TypeError(f"{name} must be real for {_dtype_name(dtype)}, got {fill!r}")
+
+
+def fill_not_boolean(name: str, fill: object) -> ValueError:
+    """A fill for a mask that is neither true nor false."""
+    return ValueError(f"{name} must be 0 or 1 for bool, got {fill!r}")
+
+
+def fill_not_in_integers(name: str, fill: object, dtype: object, smallest: int, largest: int) -> ValueError:
+    """A fill that an integer dtype cannot hold exactly."""
+    return ValueError(f"{name} must be an integer from {smallest} to {largest} for {_dtype_name(dtype)}, got {fill!r}")
+
+
+def fill_not_in_floats(name: str, fill: object, dtype: object, largest: float, infinity: bool = True) -> ValueError:
+    """A fill that a float dtype could only hold as something else."""
+    alternative = "infinite or " if infinity else ""
+    return ValueError(
+        f"{name} must be {alternative}from {-largest} to {largest} for {_dtype_name(dtype)}, got {fill!r}; "
+        f"torch.finfo(values.dtype).min is the lowest fill that fits"
+    )
+
+
+def unknown_fills(unknown: list[str], keys: list[str]) -> ValueError:
+    """Fills for tensors that are not there."""
+    return ValueError(f"fill has no tensor to fill for {unknown}; the batch holds {keys}")
+
+
+def _dtype_name(dtype: object) -> str:
+    return str(dtype).removeprefix("torch.")
