@@ -6,7 +6,7 @@ summed, and packed rows are counted in groups until their size is known.
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import SupportsIndex
 
@@ -73,10 +73,9 @@ def read_tables(
     padded_sequence(0)  # what the arguments alone make too wide is refused before the tables are read
     seq_lens = _with_batch_axis("seq_lens", seq_lens, batch)
     if seq_lens_padded is not None:
-        padded_shape = seq_lens_padded.shape
         seq_lens_padded = _with_batch_axis("seq_lens_padded", seq_lens_padded, batch)
         if seq_lens_padded.shape != seq_lens.shape:
-            raise errors.different_tables(seq_lens.shape, padded_shape)
+            raise errors.different_tables(tuple(seq_lens.shape), tuple(seq_lens_padded.shape))
 
     lengths, spans = _to_host(seq_lens, seq_lens_padded)
     absent = (lengths == 0) | (lengths == ABSENT_MARKER)
@@ -150,6 +149,8 @@ def _check_type(name: str, table: torch.Tensor) -> None:
 
 
 def _read_input_shape(input_shape: Sequence[int]) -> tuple[int, int]:
+    if not isinstance(input_shape, Iterable):
+        raise errors.not_a_shape(input_shape)
     shape = tuple(input_shape)
     if len(shape) != 2:
         raise errors.bad_input_shape(shape)

@@ -88,6 +88,11 @@ def too_large(name: str, value: int, maximum: int) -> ValueError:
     return ValueError(f"{name} must be at most {maximum}, got {value}")
 
 
+def not_a_shape(value: object) -> TypeError:
+    """An input shape that is no sequence."""
+    return TypeError(f"input_shape must be (batch, original_sequence), got {value!r}")
+
+
 def bad_input_shape(value: object) -> ValueError:
     """An input shape that is no pair."""
     return ValueError(f"input_shape must be (batch, original_sequence), got {value!r}")

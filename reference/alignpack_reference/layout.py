@@ -5,7 +5,7 @@ This is the specification: plain loops over rows, documents and slots. Each rule
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
@@ -234,6 +234,8 @@ def _table(name: str, table: NDArray[np.integer], batch: int) -> NDArray[np.inte
 
 
 def _input_shape(input_shape: Sequence[int]) -> tuple[int, int]:
+    if not isinstance(input_shape, Iterable):
+        raise errors.not_a_shape(input_shape)
     shape = tuple(input_shape)
     if len(shape) != 2:
         raise errors.bad_input_shape(shape)

@@ -68,5 +68,5 @@ def select_backend(name: str | None, device: torch.device) -> Backend:
 def _overview(device: torch.device) -> str:
     reasons = {backend.name: backend.unavailable(device) for backend in BACKENDS.values()}
     return ", ".join(
-        f"{name!r} {'runs' if reason is None else f'does not ({reason})'}" for name, reason in reasons.items()
+        f"{name!r} runs" if reason is None else f"{name!r} does not run ({reason})" for name, reason in reasons.items()
     )

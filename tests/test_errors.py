@@ -1,0 +1,413 @@
+"""Every refusal: its class, its exact text, its place, the order of checks, and that nothing happens before it."""
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given
+
+import alignpack
+import alignpack_reference
+from alignpack import LayoutError
+from alignpack_fuzz.strategies import Tables, corrupted_tables
+from alignpack_fuzz.targets import REFERENCE, Target
+
+I32, I64 = 2**31 - 1, 2**63 - 1
+
+
+def table(entries: Any, dtype: torch.dtype = torch.int64) -> torch.Tensor:
+    return torch.tensor(entries, dtype=dtype)
+
+
+def arguments(**changes: Any) -> dict[str, Any]:
+    """The keyword arguments of a good call, with changes."""
+    good = {"seq_lens": table([[3, 2]]), "seq_lens_padded": table([[4, 4]]), "input_shape": (1, 8), "alignment": 4}
+    return good | changes
+
+
+ARGUMENTS: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"alignment": 0}, ValueError, "alignment must be at least 1, got 0"),
+    ({"alignment": 4.0}, TypeError, "alignment must be an integer, got 4.0"),
+    ({"alignment": True}, TypeError, "alignment must be an integer, got True"),
+    ({"alignment": None}, TypeError, "alignment must be an integer, got None"),
+    ({"minimum_length": -1}, ValueError, "minimum_length must be at least 0, got -1"),
+    ({"minimum_length": 8.5}, TypeError, "minimum_length must be an integer, got 8.5"),
+    ({"length_multiple": 0}, ValueError, "length_multiple must be at least 1, got 0"),
+    ({"length_multiple": "8"}, TypeError, "length_multiple must be an integer, got '8'"),
+    ({"input_shape": (1, -8)}, ValueError, "input_shape[1] must be at least 0, got -8"),
+    ({"input_shape": (-1, 8)}, ValueError, "input_shape[0] must be at least 0, got -1"),
+    ({"input_shape": (1, 8.0)}, TypeError, "input_shape[1] must be an integer, got 8.0"),
+    ({"input_shape": (1, 2**31)}, ValueError, "input_shape[1] must be at most 2147483647, got 2147483648"),
+    ({"input_shape": (1, 8, 5)}, ValueError, "input_shape must be (batch, original_sequence), got (1, 8, 5)"),
+    ({"input_shape": 8}, TypeError, "input_shape must be (batch, original_sequence), got 8"),
+    (
+        {"seq_lens": torch.tensor([[3.0, 2.0]])},
+        ValueError,
+        "seq_lens must be int32 or int64, got float32",
+    ),
+    (
+        {"seq_lens_padded": table([[4, 4]], torch.int16)},
+        ValueError,
+        "seq_lens_padded must be int32 or int64, got int16",
+    ),
+    (
+        {"seq_lens": table([3, 2]), "seq_lens_padded": None, "input_shape": (2, 5)},
+        ValueError,
+        "seq_lens must have shape [2, documents] (or [documents] when the batch is 1) to fit input_shape, got [2]",
+    ),
+    (
+        {"seq_lens": table([[[3, 2]]])},
+        ValueError,
+        "seq_lens must have shape [1, documents] (or [documents] when the batch is 1) to fit input_shape, got [1, 1, 2]",
+    ),
+    (
+        {"seq_lens": table(3)},
+        ValueError,
+        "seq_lens must have shape [1, documents] (or [documents] when the batch is 1) to fit input_shape, got []",
+    ),
+    (
+        {"seq_lens_padded": table([[4], [4]])},
+        ValueError,
+        (
+            "seq_lens_padded must have shape [1, documents] (or [documents] when the batch is 1) to fit input_shape, "
+            "got [2, 1]"
+        ),
+    ),
+    (
+        {"seq_lens_padded": table([4, 4, 0])},
+        ValueError,
+        "seq_lens_padded must have the shape of seq_lens, got [1, 3] for a seq_lens of [1, 2]",
+    ),
+    (
+        {"alignment": 2**31},
+        ValueError,
+        (
+            "padded_sequence would be 2147483648, it must be at most 2147483647 (alignment=2147483648, minimum_length=0, "
+            "length_multiple=None)"
+        ),
+    ),
+    (
+        {"minimum_length": 2**70, "length_multiple": 3},
+        ValueError,
+        (
+            "padded_sequence would be 1180591620717411303432, it must be at most 2147483647 (alignment=4, "
+            "minimum_length=1180591620717411303424, length_multiple=3)"
+        ),
+    ),
+    (  # each argument alone would do, together they are too wide
+        {"alignment": 2**30},
+        ValueError,
+        (
+            "padded_sequence would be 2147483648, it must be at most 2147483647 (alignment=1073741824, minimum_length=0, "
+            "length_multiple=None)"
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "error", "message"), ARGUMENTS, ids=lambda value: str(value)[:60])
+def test_arguments(target: Target, changes: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error) as caught:
+        target.packed_layout(**arguments(**changes))
+    assert type(caught.value) is error
+    assert str(caught.value) == message
+
+
+WRONG_DOCUMENTS: list[tuple[Tables, int, int, str]] = [
+    (
+        Tables(table([[3, -5]]), None, (1, 8), 4),
+        *(0, 1),
+        "seq_lens is -5; a length is positive, or 0 or -1000 where there is no document",
+    ),
+    (
+        Tables(table([[3, 0], [2, 2]]), table([[4, 0], [2, 1]], torch.int32), (2, 8), 4),
+        *(1, 1),
+        "seq_lens_padded is 1, which is less than seq_lens, 2",
+    ),
+    (
+        Tables(table([[0, 3]]), table([[5, 3]]), (1, 8), 4),
+        *(0, 0),
+        "seq_lens is 0 (no document) but seq_lens_padded is 5; it must be 0 or -1000",
+    ),
+    (
+        Tables(table([[-1000, 3]]), table([[-1, 3]]), (1, 8), 4),
+        *(0, 0),
+        "seq_lens is -1000 (no document) but seq_lens_padded is -1; it must be 0 or -1000",
+    ),
+    (
+        Tables(table([[4, -1000, 5]]), None, (1, 8), 4),
+        *(0, 2),
+        "seq_lens is 5, so the document that starts at slot 4 ends at slot 9 of a row of 8",
+    ),
+    (
+        Tables(table([3, 3]), table([[4, 5]]), (1, 8), 4),
+        *(0, 1),
+        "seq_lens_padded is 5, so the document that starts at slot 4 ends at slot 9 of a row of 8",
+    ),
+    # Sums that wrap: to a negative number in int32, to zero in int64.
+    (
+        Tables(table([[1, I32 - 1, 1]], torch.int32), None, (1, 8), 4),
+        *(0, 1),
+        "seq_lens is 2147483646, so the document that starts at slot 1 ends at slot 2147483647 of a row of 8",
+    ),
+    (
+        Tables(table([[1, 1, 1, 1]]), table([[1, 2**62, 2**62, 2**62]]), (1, 8), 4),
+        *(0, 1),
+        f"seq_lens_padded is {2**62}, so the document that starts at slot 1 ends at slot {2**62 + 1} of a row of 8",
+    ),
+    (
+        Tables(table([[1, I64]]), None, (1, 8), 4),
+        *(0, 1),
+        f"seq_lens is {I64}, so the document that starts at slot 1 ends at slot {2**63} of a row of 8",
+    ),
+    (
+        Tables(table([[-I64 - 1]]), table([[-I64 - 1]]), (1, 8), 4),
+        *(0, 0),
+        f"seq_lens is {-I64 - 1}; a length is positive, or 0 or -1000 where there is no document",
+    ),
+]
+
+
+@pytest.mark.parametrize(("tables", "row", "document", "message"), WRONG_DOCUMENTS, ids=lambda value: str(value)[:60])
+def test_documents(target: Target, tables: Tables, row: int, document: int, message: str) -> None:
+    with pytest.raises(LayoutError) as caught:
+        tables.build(target)
+    assert str(caught.value) == f"row {row}, document {document}: {message}"
+    assert (caught.value.row, caught.value.document) == (row, document)
+
+
+def test_the_first_fault_in_row_major_order_is_named(target: Target) -> None:
+    wrong = Tables(table([[3, 3, -7], [-7, 9, 9]]), None, (2, 5), 4)
+    with pytest.raises(LayoutError, match="row 0, document 1: seq_lens is 3, so"):
+        wrong.build(target)
+
+
+@given(tables=corrupted_tables())
+@example(tables=Tables(table([[2**62] * 4]), None, (1, 8), 4))
+@example(tables=Tables(table([[0, 0]]), table([[0, I64]]), (1, 0), 1))
+def test_corrupt_tables_fail_as_in_the_reference(fast: Target, tables: Tables) -> None:
+    def outcome(target: Target) -> tuple[Any, ...]:
+        try:
+            tables.build(target)
+        except ValueError as error:
+            return type(error), str(error), getattr(error, "row", None), getattr(error, "document", None)
+        return (None,)
+
+    assert outcome(fast) == outcome(REFERENCE)
+
+
+def test_tables_must_be_arrays(target: Target) -> None:
+    expected = "numpy.ndarray" if target is REFERENCE else "torch.Tensor"
+    for name, value, kind in (
+        ("seq_lens", [[3]], "list"),
+        ("seq_lens", None, "NoneType"),
+        ("seq_lens_padded", 4, "int"),
+    ):
+        with pytest.raises(TypeError, match=f"^{name} must be a {expected}, got {kind}$"):
+            target.packed_layout(**arguments(**{name: value}))
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_tables_must_hold_values() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        fake = torch.tensor([[3, 2]])
+    for wrong, kind in (
+        (torch.zeros(1, 2, dtype=torch.int64, device="meta"), "a meta tensor, which holds no values"),
+        (fake, "a fake tensor, which holds no values"),
+        (table([[3, 2]]).to_sparse(), "a tensor of layout torch.sparse_coo"),
+        (torch.nested.nested_tensor([table([3, 2])]), "a nested tensor"),
+    ):
+        for name in ("seq_lens", "seq_lens_padded"):
+            with pytest.raises(TypeError) as caught:
+                alignpack.packed_layout(**arguments(**{name: wrong}))
+            assert str(caught.value) == f"{name} must be a plain dense tensor, got {kind}"
+
+
+def test_types_come_before_values_and_values_before_documents(target: Target) -> None:
+    wrong_document = {"seq_lens": table([[9, 2]])}
+    with pytest.raises(TypeError, match="seq_lens_padded must be a"):
+        target.packed_layout(**arguments(**wrong_document, alignment=0, seq_lens_padded=[[4, 4]]))
+    with pytest.raises(ValueError, match="alignment must be"):
+        target.packed_layout(**arguments(**wrong_document, alignment=0))
+    with pytest.raises(ValueError, match="padded_sequence would be"):
+        target.packed_layout(**arguments(**wrong_document, minimum_length=2**31))
+
+
+VALUES: list[tuple[Any, Any, type[Exception], str]] = [
+    (torch.zeros(1, 7), 0, ValueError, "values must have shape [1, 8, ...] to fit the layout, got [1, 7]"),
+    (torch.zeros(8), 0, ValueError, "values must have shape [1, 8, ...] to fit the layout, got [8]"),
+    (torch.zeros(()), 0, ValueError, "values must have shape [1, 8, ...] to fit the layout, got []"),
+    (torch.zeros(2, 8, 3), 0, ValueError, "values must have shape [1, 8, ...] to fit the layout, got [2, 8, 3]"),
+    (torch.zeros(1, 8), "0", TypeError, "fill must be a Python or NumPy number, got str"),
+    (torch.zeros(1, 8), None, TypeError, "fill must be a Python or NumPy number, got NoneType"),
+    (
+        torch.zeros(1, 8),
+        torch.tensor(0.0),
+        TypeError,
+        "fill must be a Python or NumPy number, got Tensor; pass fill.item()",
+    ),
+    (
+        torch.zeros(1, 8),
+        np.array(0.0),
+        TypeError,
+        "fill must be a Python or NumPy number, got ndarray; pass fill.item()",
+    ),
+    (torch.zeros(1, 8), 1j, TypeError, "fill must be real for float32, got 1j"),
+    (torch.zeros(1, 8), np.complex64(2), TypeError, "fill must be real for float32, got (2+0j)"),
+    (torch.zeros(1, 8, dtype=torch.bool), 2, ValueError, "fill must be 0 or 1 for bool, got 2"),
+    (
+        torch.zeros(1, 8, dtype=torch.uint8),
+        -1,
+        ValueError,
+        "fill must be an integer from 0 to 255 for uint8, got -1",
+    ),
+    (
+        torch.zeros(1, 8, dtype=torch.int64),
+        2.0**63,
+        ValueError,
+        "fill must be an integer from -9223372036854775808 to 9223372036854775807 for int64, got 9.223372036854776e+18",
+    ),
+    (
+        torch.zeros(1, 8, dtype=torch.float16),
+        torch.finfo(torch.float32).min,
+        ValueError,
+        (
+            "fill must be infinite or from -65504.0 to 65504.0 for float16, got -3.4028234663852886e+38; "
+            "torch.finfo(values.dtype).min is the lowest fill that fits"
+        ),
+    ),
+    # Types before shapes, shapes before the size of the fill.
+    (torch.zeros(1, 7), "0", TypeError, "fill must be a Python or NumPy number, got str"),
+    (
+        torch.zeros(1, 7, dtype=torch.uint8),
+        -1,
+        ValueError,
+        "values must have shape [1, 8, ...] to fit the layout, got [1, 7]",
+    ),
+]
+
+
+@pytest.mark.parametrize(("values", "fill", "error", "message"), VALUES, ids=lambda value: str(value)[:60])
+def test_values(target: Target, values: torch.Tensor, fill: Any, error: type[Exception], message: str) -> None:
+    layout = target.packed_layout(**arguments())
+    with pytest.raises(error) as caught:
+        layout.pack(values, fill)
+    assert type(caught.value) is error
+    assert str(caught.value) == message
+
+
+def test_values_must_be_plain_tensors(target: Target) -> None:
+    layout = target.packed_layout(**arguments())
+    expected = "numpy.ndarray" if target is REFERENCE else "torch.Tensor"
+    for move in (layout.pack, layout.restore):
+        with pytest.raises(TypeError, match=f"^values must be a {expected}, got list$"):
+            move([[0] * 8])
+
+
+def test_the_reference_refuses_dtypes_outside_the_contract() -> None:
+    layout = alignpack_reference.packed_layout(np.array([[3]]), None, (1, 3), 4)
+    for dtype in (np.dtype("U1"), np.dtype(object), np.dtype(">i4"), np.dtype("M8[s]"), np.dtype(np.longdouble)):
+        with pytest.raises(TypeError, match=r"^values has dtype .* not supported"):
+            layout.pack(np.zeros((1, 3), dtype))
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors", "ignore:ComplexHalf")
+def test_unsupported_tensors_are_refused() -> None:
+    layout = alignpack.packed_layout(**arguments())
+    dense = torch.zeros(1, 8)
+    for wrong, message in (
+        (dense.to_sparse(), "values must be a plain dense tensor, got a tensor of layout torch.sparse_coo"),
+        (torch.nested.nested_tensor([dense[0]]), "values must be a plain dense tensor, got a nested tensor"),
+        (
+            torch.nested.nested_tensor([dense[0]], layout=torch.jagged),
+            "values must be a plain dense tensor, got a nested tensor",
+        ),
+        (
+            torch.zeros(1, 8, dtype=torch.uint8).view(torch.float8_e8m0fnu),
+            (
+                "values has dtype float8_e8m0fnu, which is not supported: use bool, an integer, float8 (e4m3, e5m2), "
+                "float16, bfloat16, float32, float64, complex64 or complex128"
+            ),
+        ),
+        (
+            torch.zeros(1, 8, dtype=torch.complex32),
+            (
+                "values has dtype complex32, which is not supported: use bool, an integer, float8 (e4m3, e5m2), float16, "
+                "bfloat16, float32, float64, complex64 or complex128"
+            ),
+        ),
+    ):
+        for move in (layout.pack, layout.restore):
+            with pytest.raises(TypeError) as caught:
+                move(wrong)
+            assert str(caught.value) == message
+
+
+@pytest.mark.filterwarnings("ignore")  # what importing and initialising torch.distributed warns about is not ours
+def test_a_dtensor_is_refused_with_advice(tmp_path: Any) -> None:
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor
+
+    layout = alignpack.packed_layout(**arguments())
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1)
+    try:
+        values = DTensor.from_local(torch.zeros(1, 8), init_device_mesh("cpu", (1,)))
+        with pytest.raises(TypeError) as caught:
+            layout.pack(values)
+    finally:
+        dist.destroy_process_group()
+    assert str(caught.value) == "values must be a plain dense tensor, got a DTensor; use the local tensor, .to_local()"
+
+
+def test_shards(target: Target) -> None:
+    layout = target.packed_layout(**arguments(length_multiple=8))
+    for rank, size, error, message in (
+        (2, 2, ValueError, "rank must be at least 0 and below size, got rank=2 of size=2"),
+        (-1, 2, ValueError, "rank must be at least 0, got -1"),
+        (0, 0, ValueError, "size must be at least 1, got 0"),
+        (0.0, 2, TypeError, "rank must be an integer, got 0.0"),
+        (
+            *(0, 4, ValueError),
+            (
+                "a packed row of 8 slots cannot be cut into size=4 shards of whole groups of 4; build the layout with "
+                "length_multiple=16"
+            ),
+        ),
+    ):
+        with pytest.raises(error) as caught:
+            layout.shard(rank, size)
+        assert str(caught.value) == message
+    with pytest.raises(ValueError, match=r"length_multiple=16$"):
+        layout.shard(1, 2).shard(0, 2)
+
+
+def test_a_layout_is_sliced_by_rows_only(target: Target) -> None:
+    layout = target.packed_layout(**arguments())
+    for key in (0, (slice(None), 1), [0]):
+        with pytest.raises(TypeError) as caught:
+            layout[key]
+        assert str(caught.value) == f"a layout is sliced by rows, layout[i:j], got {key!r}"
+
+
+def test_layout_error_is_a_plain_exception() -> None:
+    bare = LayoutError("only a message")  # as a DataLoader worker raises it again
+    assert (str(bare), bare.row, bare.document) == ("only a message", None, None)
+    with pytest.raises(LayoutError) as caught:
+        alignpack.packed_layout(**arguments(seq_lens=table([[3, 9]])))
+    for duplicate in (pickle.loads(pickle.dumps(caught.value)), copy.copy(caught.value)):
+        assert type(duplicate) is LayoutError
+        assert (str(duplicate), duplicate.row, duplicate.document) == (str(caught.value), 0, 1)
+
+
+def test_nothing_is_allocated_before_a_refusal(fast: Target) -> None:
+    """A row of 2**31 - 1 slots is legal; were anything of its size allocated, 16 GiB would be touched."""
+    wrong = arguments(seq_lens=table([[-1, 2]]), input_shape=(1, 2**31 - 1), minimum_length=2**30)
+    with torch.profiler.profile(profile_memory=True) as run, pytest.raises(LayoutError):
+        fast.packed_layout(**wrong)
+    assert sum(event.self_cpu_memory_usage for event in run.key_averages()) == 0

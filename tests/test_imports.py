@@ -1,0 +1,39 @@
+"""What an import brings with it, each in a fresh interpreter."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import alignpack
+
+
+def loaded_by(module: str) -> set[str]:
+    """The top-level modules that importing the module loads."""
+    program = f"import sys; before = set(sys.modules); import {module}; print(*(set(sys.modules) - before))"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return {name.partition(".")[0] for name in run.stdout.split()}
+
+
+def test_the_reference_loads_neither_torch_nor_numba() -> None:
+    loaded = loaded_by("alignpack_reference")
+    assert "numpy" in loaded
+    assert not loaded & {"torch", "numba", "hypothesis", "alignpack"}
+
+
+def test_alignpack_loads_neither_numba_nor_hypothesis() -> None:
+    loaded = loaded_by("alignpack")
+    assert "torch" in loaded
+    assert not loaded & {"numba", "hypothesis", "alignpack_fuzz"}
+
+
+def test_alignpack_imports_only_the_errors_of_the_reference() -> None:
+    """The linter bans the names it knows; this finds any other way in."""
+    imported: set[str] = set()
+    for path in Path(alignpack.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name for alias in node.names if alias.name.startswith("alignpack_reference")}
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("alignpack_reference"):
+                imported |= {f"{node.module}.{alias.name}" for alias in node.names}
+    assert imported == {"alignpack_reference.errors", "alignpack_reference.errors.LayoutError"}
