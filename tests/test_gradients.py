@@ -134,7 +134,7 @@ def test_only_the_maps_are_saved(layout: PackedSequenceLayout) -> None:
         saved.append(tensor)
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):  # type: ignore[no-untyped-call]
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         layout.pack(torch.zeros(2, 7, 64, requires_grad=True))
     pointers = {tensor.data_ptr() for tensor in saved}
     assert pointers == {layout.source_indices.data_ptr(), layout.input_positions.data_ptr()}

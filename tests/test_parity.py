@@ -103,6 +103,7 @@ def test_restore_undoes_pack(target: Target, case: tuple[Tables, torch.Tensor, t
 
 
 @given(case=moves())
+@example(case=(NOTHING, torch.zeros(0, 0, dtype=torch.complex128), torch.zeros(0, 3, 0, dtype=torch.complex128)))
 def test_adjoints_are_those_of_the_reference(fast: Target, case: tuple[Tables, torch.Tensor, torch.Tensor]) -> None:
     """Any bits upstream (also NaN at padding) of any float dtype and strides."""
     tables, values, packed = case

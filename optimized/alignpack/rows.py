@@ -51,10 +51,21 @@ def gather_rows(
     Returns:
         `[batch, columns, ...]`, new and contiguous.
     """
-    if index.is_inference():
+    if torch.compiler.is_compiling():
+        # A clean graph break: what Dynamo would make of the eager form is slower, and refused for some dtypes.
+        moved: torch.Tensor = torch.compiler.disable(_gather_rows)(values, index, inverse, words, backend)
+        return moved
+    return _gather_rows(values, index, inverse, words, backend)
+
+
+def _gather_rows(
+    values: torch.Tensor, index: torch.Tensor, inverse: torch.Tensor, words: tuple[int, ...], backend: Backend
+) -> torch.Tensor:
+    if index.is_inference() or inverse.is_inference():
         # Such maps come from layouts that were rebuilt under inference mode; autograd cannot save them.
         index, inverse = index.clone(), inverse.clone()
-    return _GatherRows.apply(values, index, inverse, words, backend)  # type: ignore[no-any-return, no-untyped-call]
+    moved: torch.Tensor = _GatherRows.apply(values, index, inverse, words, backend)  # type: ignore[no-untyped-call]
+    return moved
 
 
 class _GatherRows(torch.autograd.Function):

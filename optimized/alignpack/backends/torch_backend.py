@@ -64,6 +64,9 @@ class _DocumentRuns:
 
 def gather_rows(values: torch.Tensor, index: torch.Tensor, words: tuple[int, ...]) -> torch.Tensor:
     """`out[b, i] = values[b, index[b, i]]`, and the fill where `index` is -1."""
+    shape = (*index.shape, *values.shape[2:])
+    if 0 in shape:
+        return values.new_empty(shape)
     source = as_words(values)
     if source.shape[2] == 1:
         # The fill stands in front of every row, so that -1 + 1 finds it: no mask, any strides.
@@ -77,13 +80,13 @@ def gather_rows(values: torch.Tensor, index: torch.Tensor, words: tuple[int, ...
 def _gather_wide(source: torch.Tensor, index: torch.Tensor, words: tuple[int, ...]) -> torch.Tensor:
     batch, slots, width = source.shape
     columns = index.shape[1]
-    if slots == 0 or width == 0:
+    if slots == 0:
         moved = source.new_empty(batch * columns, width)
     else:
         rows = index.clamp_min(0)
         if batch > 1:
             rows += torch.arange(0, batch * slots, slots, device=index.device).unsqueeze(1)
-        moved = source.reshape(batch * slots, width).index_select(0, rows.view(-1))
+        moved = source.reshape(batch * slots, width).index_select(0, rows.reshape(-1))
     for number, word in enumerate(words):
         _fill_rows(moved[:, number :: len(words)], index, word)
     return moved.view(batch, columns, width)

@@ -1,0 +1,48 @@
+# Every target makes the virtual environment that it needs; nothing else has to be installed but Python and make.
+
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/ready
+
+# One malloc setting for every candidate of a benchmark: freed memory is kept, so that no call pays page faults at random.
+MEASURED := MALLOC_TRIM_THRESHOLD_=1073741824 MALLOC_MMAP_THRESHOLD_=33554432
+
+.PHONY: setup demo test check fuzz bench wheel clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	# torch by its exact version: a range would make pip look beyond the pinned build.
+	$(BIN)/python -m pip install --quiet $$(grep '^torch==' constraints.txt)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[fuzz,demo]' --group dev
+	touch $(STAMP)
+
+demo: $(STAMP)
+	$(BIN)/python examples/pack_documents.py
+
+test: $(STAMP)
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage report
+
+check: $(STAMP)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+fuzz: $(STAMP)
+	HYPOTHESIS_PROFILE=fuzz $(BIN)/pytest tests/test_parity.py tests/test_errors.py tests/test_fill.py
+
+bench: $(STAMP)
+	$(MEASURED) $(BIN)/pytest bench --benchmark-enable --benchmark-only
+
+wheel: $(STAMP)
+	rm -rf dist
+	$(BIN)/python -m build --wheel --no-isolation
+	$(BIN)/python .ci/check_wheel.py dist/*.whl
+
+clean:
+	rm -rf .venv dist build .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .benchmarks
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
