@@ -68,6 +68,12 @@ def test_an_unknown_name(absent: Backend, monkeypatch: pytest.MonkeyPatch) -> No
     assert str(caught.value) == f"ALIGNPACK_BACKEND='numpy' {rest}"
 
 
+def test_a_backend_is_given_by_name() -> None:
+    with pytest.raises(TypeError) as caught:
+        build(backend=["torch"])  # type: ignore[arg-type]
+    assert str(caught.value) == "backend must be a name or None, got ['torch']"
+
+
 def test_a_backend_that_cannot_run(absent: Backend) -> None:
     with pytest.raises(RuntimeError) as caught:
         build(backend="absent")

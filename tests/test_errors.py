@@ -33,6 +33,8 @@ ARGUMENTS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"alignment": 4.0}, TypeError, "alignment must be an integer, got 4.0"),
     ({"alignment": True}, TypeError, "alignment must be an integer, got True"),
     ({"alignment": None}, TypeError, "alignment must be an integer, got None"),
+    ({"alignment": np.array([4, 4])}, TypeError, "alignment must be an integer, got array([4, 4])"),
+    ({"alignment": -(2**300)}, ValueError, "alignment must be at least 1, got an integer of 301 bits"),
     ({"minimum_length": -1}, ValueError, "minimum_length must be at least 0, got -1"),
     ({"minimum_length": 8.5}, TypeError, "minimum_length must be an integer, got 8.5"),
     ({"length_multiple": 0}, ValueError, "length_multiple must be at least 1, got 0"),
@@ -108,7 +110,9 @@ ARGUMENTS: list[tuple[dict[str, Any], type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "error", "message"), ARGUMENTS, ids=lambda value: str(value)[:60])
+@pytest.mark.parametrize(
+    ("changes", "error", "message"), ARGUMENTS, ids=lambda value: value[:70] if isinstance(value, str) else None
+)
 def test_arguments(target: Target, changes: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error) as caught:
         target.packed_layout(**arguments(**changes))
@@ -171,7 +175,11 @@ WRONG_DOCUMENTS: list[tuple[Tables, int, int, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("tables", "row", "document", "message"), WRONG_DOCUMENTS, ids=lambda value: str(value)[:60])
+@pytest.mark.parametrize(
+    ("tables", "row", "document", "message"),
+    WRONG_DOCUMENTS,
+    ids=lambda value: value[:70] if isinstance(value, str) else None,
+)
 def test_documents(target: Target, tables: Tables, row: int, document: int, message: str) -> None:
     with pytest.raises(LayoutError) as caught:
         tables.build(target)
@@ -228,6 +236,13 @@ def test_tables_must_hold_values() -> None:
             assert str(caught.value) == f"{name} must be a plain dense tensor, got {kind}"
 
 
+def test_integers_are_not_read_from_tensors() -> None:
+    for value, shown in ((torch.tensor(4), "tensor(4)"), (torch.tensor(True), "tensor(True)")):
+        with pytest.raises(TypeError) as caught:
+            alignpack.packed_layout(**arguments(alignment=value))
+        assert str(caught.value) == f"alignment must be an integer, got {shown}"
+
+
 def test_types_come_before_values_and_values_before_documents(target: Target) -> None:
     wrong_document = {"seq_lens": table([[9, 2]])}
     with pytest.raises(TypeError, match="seq_lens_padded must be a"):
@@ -243,20 +258,33 @@ VALUES: list[tuple[Any, Any, type[Exception], str]] = [
     (torch.zeros(8), 0, ValueError, "values must have shape [1, 8, ...] to fit the layout, got [8]"),
     (torch.zeros(()), 0, ValueError, "values must have shape [1, 8, ...] to fit the layout, got []"),
     (torch.zeros(2, 8, 3), 0, ValueError, "values must have shape [1, 8, ...] to fit the layout, got [2, 8, 3]"),
-    (torch.zeros(1, 8), "0", TypeError, "fill must be a Python or NumPy number, got str"),
-    (torch.zeros(1, 8), None, TypeError, "fill must be a Python or NumPy number, got NoneType"),
+    (torch.zeros(1, 8), "0", TypeError, "fill must be a Python or NumPy number (no long double), got str"),
+    (torch.zeros(1, 8), None, TypeError, "fill must be a Python or NumPy number (no long double), got NoneType"),
     (
         torch.zeros(1, 8),
         torch.tensor(0.0),
         TypeError,
-        "fill must be a Python or NumPy number, got Tensor; pass fill.item()",
+        "fill must be a Python or NumPy number (no long double), got Tensor; pass fill.item()",
     ),
     (
         torch.zeros(1, 8),
         np.array(0.0),
         TypeError,
-        "fill must be a Python or NumPy number, got ndarray; pass fill.item()",
+        "fill must be a Python or NumPy number (no long double), got ndarray; pass fill.item()",
     ),
+    (
+        torch.zeros(1, 8),
+        np.longdouble(1),
+        TypeError,
+        "fill must be a Python or NumPy number (no long double), got longdouble",
+    ),
+    (
+        torch.zeros(1, 8, dtype=torch.int64),
+        np.float64(2.0**63),  # NumPy would find it equal to 2**63 - 1
+        ValueError,
+        "fill must be an integer from -9223372036854775808 to 9223372036854775807 for int64, got 9.223372036854776e+18",
+    ),
+    (torch.zeros(1, 8).bool(), 2**300, ValueError, "fill must be 0 or 1 for bool, got an integer of 301 bits"),
     (torch.zeros(1, 8), 1j, TypeError, "fill must be real for float32, got 1j"),
     (torch.zeros(1, 8), np.complex64(2), TypeError, "fill must be real for float32, got (2+0j)"),
     (torch.zeros(1, 8, dtype=torch.bool), 2, ValueError, "fill must be 0 or 1 for bool, got 2"),
@@ -278,11 +306,11 @@ VALUES: list[tuple[Any, Any, type[Exception], str]] = [
         ValueError,
         (
             "fill must be infinite or from -65504.0 to 65504.0 for float16, got -3.4028234663852886e+38; "
-            "torch.finfo(values.dtype).min is the lowest fill that fits"
+            "torch.finfo(values.dtype).min and .max are the limits"
         ),
     ),
     # Types before shapes, shapes before the size of the fill.
-    (torch.zeros(1, 7), "0", TypeError, "fill must be a Python or NumPy number, got str"),
+    (torch.zeros(1, 7), "0", TypeError, "fill must be a Python or NumPy number (no long double), got str"),
     (
         torch.zeros(1, 7, dtype=torch.uint8),
         -1,
@@ -292,7 +320,9 @@ VALUES: list[tuple[Any, Any, type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("values", "fill", "error", "message"), VALUES, ids=lambda value: str(value)[:60])
+@pytest.mark.parametrize(
+    ("values", "fill", "error", "message"), VALUES, ids=lambda value: value[:70] if isinstance(value, str) else None
+)
 def test_values(target: Target, values: torch.Tensor, fill: Any, error: type[Exception], message: str) -> None:
     layout = target.packed_layout(**arguments())
     with pytest.raises(error) as caught:
@@ -393,6 +423,8 @@ def test_a_layout_is_sliced_by_rows_only(target: Target) -> None:
         with pytest.raises(TypeError) as caught:
             layout[key]
         assert str(caught.value) == f"a layout is sliced by rows, layout[i:j], got {key!r}"
+    with pytest.raises(ValueError, match=r"^a layout is sliced forward, .* got -1$"):
+        layout[::-1]
 
 
 def test_layout_error_is_a_plain_exception() -> None:

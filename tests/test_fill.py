@@ -67,7 +67,7 @@ def test_complex_bits() -> None:
     ],
 )
 def test_what_the_dtype_lacks_is_refused(fast: Target, dtype: torch.dtype, fill: Any) -> None:
-    with pytest.raises(ValueError, match=r"^fill must be .*torch.finfo\(values.dtype\).min is the lowest"):
+    with pytest.raises(ValueError, match=r"^fill must be .*torch.finfo\(values.dtype\).min and .max are the limits"):
         packed_fill(fast, fill, dtype)
 
 

@@ -113,13 +113,14 @@ def test_a_layout_made_under_inference_mode_can_be_trained_with(fast: Target, pl
 
     outside = build()
     with torch.inference_mode():
-        layout = {
+        makers: dict[str, Callable[[], PackedSequenceLayout]] = {
             "built": build,
             "rebuilt": lambda: PackedSequenceLayout(*(tensor.clone() for tensor in outside._tensors()), alignment=4),
             "moved": lambda: outside.to("cpu"),
             "sharded": lambda: outside.shard(0, 1),
             "sliced": lambda: outside[::1],
-        }[place]()
+        }
+        layout = makers[place]()
         assert layout.pack(torch.ones(1, 3)).tolist() == [[1, 1, 1, 0]]
     values = torch.ones(1, 3, requires_grad=True)
     layout.pack(values).sum().backward()

@@ -147,7 +147,7 @@ def test_pack_batch_packs_each_tensor(fast: Target) -> None:
         ({"ids": torch.zeros(1, 7)}, 0, ValueError, "batch['ids'] must have shape [1, 8, ...] to fit the layout, got [1, 7]"),
         ({"ids": [0] * 8}, 0, TypeError, "batch['ids'] must be a torch.Tensor, got list"),
         ({"ids": torch.zeros(1, 8)}, {"idz": 1}, ValueError, "fill has no tensor to fill for ['idz']; the batch holds ['ids']"),
-        ({"ids": torch.zeros(1, 8)}, {"ids": "0"}, TypeError, "fill['ids'] must be a Python or NumPy number, got str"),
+        ({"ids": torch.zeros(1, 8)}, {"ids": "0"}, TypeError, "fill['ids'] must be a Python or NumPy number (no long double), got str"),
         ({"m": torch.zeros(1, 8).bool()}, -100, ValueError, "fill['m'] must be 0 or 1 for bool, got -100"),
         ({"x": torch.zeros(1, 8, device="meta")}, 0, ValueError, "batch['x'] must be on the device of the layout, cpu, got meta"),
     ],
@@ -157,6 +157,12 @@ def test_pack_batch_names_the_key(batch: dict[str, torch.Tensor], fill: object, 
     with pytest.raises(error) as caught:
         layout.pack_batch({"good": torch.zeros(1, 8)} | batch, {"good": 0} | fill if isinstance(fill, dict) else fill)  # type: ignore[arg-type]
     assert str(caught.value).replace("['good', 'ids']", "['ids']") == message
+
+
+def test_a_batch_is_a_mapping() -> None:
+    with pytest.raises(TypeError) as caught:
+        build().pack_batch([torch.zeros(2, 8)])  # type: ignore[arg-type]
+    assert str(caught.value) == "batch must be a mapping from names to tensors, got list"
 
 
 def test_pack_batch_packs_nothing_when_one_tensor_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -186,6 +186,7 @@ def fills(dtype: torch.dtype) -> st.SearchStrategy[Any]:
     common: list[Any] = [0, -0.0, 0.0, 1, True, -1, -100, 0.5, 2.0**31, 2**63, 2**64 - 1, 2**64, float("nan")]
     common += [float("inf"), -float("inf"), 1e39, -1e39, 10**400, 1j, complex(-0.0, float("nan")), 2 + 0j]
     common += [np.float32(0.1), np.int64(-100), np.uint64(2**64 - 1), np.bool_(True), np.float16("nan")]
+    common += [np.float64(2.0**63), np.float64(2.0**64), np.longdouble(1)]
     common += [1 + 2**-11 + 2**-40, 2**60 + 2**36 + 1]  # rounded twice or once, to different float16 and float32
     if dtype.is_floating_point or dtype.is_complex:
         largest = torch.finfo(dtype).max

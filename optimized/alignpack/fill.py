@@ -26,14 +26,15 @@ def as_number(fill: Fill, dtype: torch.dtype, name: str = "fill") -> complex:
         TypeError: it is no number, or complex for a real dtype.
     """
     number: complex
+    if isinstance(fill, np.longdouble | np.clongdouble):  # Python would turn large ones into infinity
+        raise errors.fill_not_a_number(name, fill)
+    # np.float64 is a float, too, but compares with integers after rounding them; so all become plain numbers.
     match fill:
-        case bool() | int() | float():
-            return fill
-        case np.bool_():
+        case bool() | np.bool_():
             number = bool(fill)
-        case np.integer():
+        case int() | np.integer():
             number = int(fill)
-        case np.floating():
+        case float() | np.floating():
             number = float(fill)
         case complex() | np.complexfloating():
             number = complex(fill)

@@ -122,6 +122,8 @@ class PackedSequenceLayout:
             >>> layout.pack_batch(batch, fill={"labels": -100})
             {'input_ids': tensor([[5, 6, 7, 0]]), 'labels': tensor([[   6,    7,    8, -100]])}
         """
+        if not isinstance(batch, Mapping):
+            raise errors.not_a_mapping(batch)
         fills = fill if isinstance(fill, Mapping) else dict.fromkeys(batch, fill)
         if unknown := [key for key in fills if key not in batch]:
             raise errors.unknown_fills(unknown, list(batch))
@@ -137,9 +139,12 @@ class PackedSequenceLayout:
 
         Raises:
             TypeError: the subscript is no slice.
+            ValueError: the step is not positive.
         """
         if not isinstance(rows, slice):
             raise errors.not_rows(rows)
+        if rows.step is not None and rows.step < 1:
+            raise errors.not_forward(rows.step)
         return self._map(lambda field: field[rows].contiguous())
 
     def shard(self, rank: int, size: int) -> "PackedSequenceLayout":

@@ -95,9 +95,12 @@ def read_tables(
 
 def integer_at_least(name: str, value: SupportsIndex, minimum: int) -> int:
     """The value as an int, refused under its name when it is none or too small."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+    if isinstance(value, bool | torch.Tensor):  # a tensor on an accelerator would be waited for, unseen
         raise errors.not_an_integer(name, value)
-    integer = operator.index(value)
+    try:
+        integer = operator.index(value)
+    except TypeError:
+        raise errors.not_an_integer(name, value) from None
     if integer < minimum:
         raise errors.too_small(name, integer, minimum)
     return integer

@@ -4,6 +4,8 @@ Both implementations raise what this module builds, so a message can be tested o
 are shared: when to refuse is decided in each implementation by itself.
 """
 
+import numpy as np
+
 
 class LayoutError(ValueError):
     """A length table that describes no layout.
@@ -80,12 +82,12 @@ def not_an_integer(name: str, value: object) -> TypeError:
 
 def too_small(name: str, value: int, minimum: int) -> ValueError:
     """An integer argument below its minimum."""
-    return ValueError(f"{name} must be at least {minimum}, got {value}")
+    return ValueError(f"{name} must be at least {minimum}, got {_shown(value)}")
 
 
 def too_large(name: str, value: int, maximum: int) -> ValueError:
     """An integer argument above its maximum."""
-    return ValueError(f"{name} must be at most {maximum}, got {value}")
+    return ValueError(f"{name} must be at most {maximum}, got {_shown(value)}")
 
 
 def not_a_shape(value: object) -> TypeError:
@@ -103,8 +105,9 @@ def too_wide(
 ) -> ValueError:
     """A packed row of more slots than are supported."""
     return ValueError(
-        f"padded_sequence would be {padded_sequence}, it must be at most {maximum} (alignment={alignment}, "
-        f"minimum_length={minimum_length}, length_multiple={length_multiple})"
+        f"padded_sequence would be {_shown(padded_sequence)}, it must be at most {maximum} "
+        f"(alignment={_shown(alignment)}, minimum_length={_shown(minimum_length)}, "
+        f"length_multiple={_shown(length_multiple)})"
     )
 
 
@@ -146,6 +149,21 @@ def not_rows(key: object) -> TypeError:
     return TypeError(f"a layout is sliced by rows, layout[i:j], got {key!r}")
 
 
+def not_forward(step: int) -> ValueError:
+    """Rows in another order than that of the layout."""
+    return ValueError(f"a layout is sliced forward, layout[i:j:step] with a step of at least 1, got {step}")
+
+
+def not_a_mapping(value: object) -> TypeError:
+    """A batch that has no names."""
+    return TypeError(f"batch must be a mapping from names to tensors, got {type(value).__name__}")
+
+
+def not_a_name(value: object) -> TypeError:
+    """A backend that is given as something else than its name."""
+    return TypeError(f"backend must be a name or None, got {value!r}")
+
+
 # --- values ----------------------------------------------------------------------------------------------------------
 
 
@@ -180,37 +198,46 @@ def other_device(name: str, device: object, expected: object) -> ValueError:
 
 def fill_not_a_number(name: str, fill: object) -> TypeError:
     """A fill that is no Python or NumPy number."""
-    hint = f"; pass {name}.item()" if hasattr(fill, "item") else ""
-    return TypeError(f"{name} must be a Python or NumPy number, got {type(fill).__name__}{hint}")
+    hint = f"; pass {name}.item()" if getattr(fill, "ndim", None) == 0 and not isinstance(fill, np.generic) else ""
+    return TypeError(f"{name} must be a Python or NumPy number (no long double), got {type(fill).__name__}{hint}")
 
 
 def fill_not_real(name: str, fill: complex, dtype: object) -> TypeError:
     """A complex fill for a real dtype."""
-    return TypeError(f"{name} must be real for {_dtype_name(dtype)}, got {fill!r}")
+    return TypeError(f"{name} must be real for {_dtype_name(dtype)}, got {_shown(fill)}")
 
 
 def fill_not_boolean(name: str, fill: object) -> ValueError:
     """A fill for a mask that is neither true nor false."""
-    return ValueError(f"{name} must be 0 or 1 for bool, got {fill!r}")
+    return ValueError(f"{name} must be 0 or 1 for bool, got {_shown(fill)}")
 
 
 def fill_not_in_integers(name: str, fill: object, dtype: object, smallest: int, largest: int) -> ValueError:
     """A fill that an integer dtype cannot hold exactly."""
-    return ValueError(f"{name} must be an integer from {smallest} to {largest} for {_dtype_name(dtype)}, got {fill!r}")
+    return ValueError(
+        f"{name} must be an integer from {smallest} to {largest} for {_dtype_name(dtype)}, got {_shown(fill)}"
+    )
 
 
 def fill_not_in_floats(name: str, fill: object, dtype: object, largest: float, infinity: bool = True) -> ValueError:
     """A fill that a float dtype could only hold as something else."""
     alternative = "infinite or " if infinity else ""
     return ValueError(
-        f"{name} must be {alternative}from {-largest} to {largest} for {_dtype_name(dtype)}, got {fill!r}; "
-        f"torch.finfo(values.dtype).min is the lowest fill that fits"
+        f"{name} must be {alternative}from {-largest} to {largest} for {_dtype_name(dtype)}, got {_shown(fill)}; "
+        f"torch.finfo(values.dtype).min and .max are the limits"
     )
 
 
 def unknown_fills(unknown: list[str], keys: list[str]) -> ValueError:
     """Fills for tensors that are not there."""
     return ValueError(f"fill has no tensor to fill for {unknown}; the batch holds {keys}")
+
+
+def _shown(value: object) -> str:
+    """The value as written, but for integers of hundreds of digits, some of which Python refuses to write."""
+    if isinstance(value, int) and value.bit_length() > 256:
+        return f"an integer of {value.bit_length()} bits"
+    return repr(value)
 
 
 def _dtype_name(dtype: object) -> str:

@@ -66,6 +66,8 @@ class PackedSequenceLayout:
         """The layout of those rows."""
         if not isinstance(rows, slice):
             raise errors.not_rows(rows)
+        if rows.step is not None and rows.step < 1:
+            raise errors.not_forward(rows.step)
         return PackedSequenceLayout(
             self.source_indices[rows].copy(),
             self.input_positions[rows].copy(),
@@ -247,9 +249,12 @@ def _input_shape(input_shape: Sequence[int]) -> tuple[int, int]:
 
 
 def _at_least(name: str, value: int, minimum: int) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+    try:
+        integer = operator.index(value)
+    except TypeError:
+        raise errors.not_an_integer(name, value) from None
+    if isinstance(value, bool):
         raise errors.not_an_integer(name, value)
-    integer = operator.index(value)
     if integer < minimum:
         raise errors.too_small(name, integer, minimum)
     return integer

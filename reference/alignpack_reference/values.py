@@ -174,6 +174,9 @@ def fill_value(fill: complex, dtype: np.dtype[Any]) -> Array:
 def _number(fill: Fill, dtype: np.dtype[Any]) -> complex:
     """The fill as a plain Python number."""
     number: complex
+    if isinstance(fill, np.longdouble | np.clongdouble):
+        # Python would turn large ones into infinity.
+        raise errors.fill_not_a_number("fill", fill)
     if isinstance(fill, bool | np.bool_):
         number = bool(fill)
     elif isinstance(fill, int | np.integer):

@@ -12,6 +12,7 @@ import torch
 
 from alignpack.backends import torch_backend
 from alignpack.tables import DocumentTables
+from alignpack_reference import errors
 
 ENVIRONMENT_VARIABLE = "ALIGNPACK_BACKEND"
 
@@ -45,6 +46,7 @@ def select_backend(name: str | None, device: torch.device) -> Backend:
     """The backend of that name, or the environment's choice, or the fastest that runs on `device`.
 
     Raises:
+        TypeError: the name is no string.
         ValueError: there is no backend of that name.
         RuntimeError: the backend cannot run on `device`.
     """
@@ -57,6 +59,8 @@ def select_backend(name: str | None, device: torch.device) -> Backend:
             if backend.unavailable(device) is None:
                 return backend
         raise RuntimeError(f"no backend runs on {device}: {_overview(device)}")
+    if not isinstance(name, str):
+        raise errors.not_a_name(name)
     if name not in BACKENDS:
         raise ValueError(f"{origin}={name!r} is no backend; on {device}: {_overview(device)}")
     backend = BACKENDS[name]

@@ -16,50 +16,53 @@ def unavailable(_device: torch.device) -> str | None:
 def build_fields(
     tables: DocumentTables, device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The four fields of a layout, in their order."""
-    packed = _DocumentRuns(tables.packed_starts, tables.lengths, tables.padded_sequence, device)
-    source_indices = packed.columns_moved_by(tables.input_starts - tables.packed_starts)
-    original = _DocumentRuns(tables.input_starts, tables.lengths, tables.original_sequence, device)
-    input_positions = original.columns_moved_by(tables.packed_starts - tables.input_starts)
-    return source_indices, input_positions, packed.positions(), packed.ids
+    """The four fields of a layout, in their order.
 
-
-class _DocumentRuns:
-    """The slots of rows as runs: a gap, a document, a gap, a document, ..., a gap; any of them may be empty.
-
-    One run has one fact of each kind (its id, its shift), so each field is a small table of facts, looked up by the
+    A row is a series of runs: a gap, a document, a gap, a document, ..., a gap, any of them empty. What is the same for
+    all slots of a run (the document's id, how far it moves) is a small table of facts; each field is a look-up by the
     run that a slot belongs to.
     """
+    batch, documents = tables.lengths.shape
+    moved = tables.input_starts - tables.packed_starts
+    host = np.zeros((6, batch, 2 * documents + 1), np.int64)
+    host[0] = _run_lengths(tables.packed_starts, tables.lengths, tables.padded_sequence)
+    host[1] = _run_lengths(tables.input_starts, tables.lengths, tables.original_sequence)
+    for fact, of_documents in enumerate((np.arange(1, documents + 1), moved, -moved, -tables.packed_starts), start=2):
+        host[fact, :, 1::2] = of_documents
+    # All facts cross to the device at once; CUDA copies them without making the host wait.
+    facts = torch.from_numpy(host.reshape(6, -1)).to(device, non_blocking=device.type == "cuda")
+    packed_runs, input_runs, ids, to_input, to_packed, to_position = facts
 
-    def __init__(self, starts: NDArray[np.int64], lengths: NDArray[np.int64], width: int, device: torch.device) -> None:
-        batch, documents = starts.shape
-        edges = np.zeros((batch, 2 * documents + 2), np.int64)  # where each run starts, and at last where the row ends
-        edges[:, 1:-1:2] = starts
-        edges[:, 2:-1:2] = starts + lengths
-        edges[:, -1] = width
-        slots = torch.from_numpy(np.diff(edges, axis=1).ravel()).to(device)
-        self._starts = starts
-        self._shape = (batch, width)
-        self._run = torch.repeat_interleave(slots, output_size=batch * width)
-        self._columns = torch.arange(width, device=device)
-        self.ids = self._look_up(np.broadcast_to(np.arange(1, documents + 1), starts.shape))
-        self._gap = self.ids == 0
+    run, columns = _runs_of_slots(packed_runs, (batch, tables.padded_sequence))
+    sequence_ids = _look_up(ids, run)
+    gap = sequence_ids == 0
+    source_indices = _look_up(to_input, run).add_(columns).masked_fill_(gap, -1)
+    position_ids = _look_up(to_position, run).add_(columns).masked_fill_(gap, 0)
 
-    def columns_moved_by(self, shifts: NDArray[np.int64]) -> torch.Tensor:
-        """Each slot's column plus its document's shift, -1 in gaps."""
-        return self._look_up(shifts).add_(self._columns).masked_fill_(self._gap, -1)
+    run, columns = _runs_of_slots(input_runs, (batch, tables.original_sequence))
+    input_positions = _look_up(to_packed, run).add_(columns).masked_fill_(_look_up(ids, run) == 0, -1)
+    return source_indices, input_positions, position_ids, sequence_ids
 
-    def positions(self) -> torch.Tensor:
-        """Each slot's position within its document, 0 in gaps."""
-        return self._look_up(-self._starts).add_(self._columns).masked_fill_(self._gap, 0)
 
-    def _look_up(self, facts: NDArray[np.int64]) -> torch.Tensor:
-        """`[batch, documents]` facts as `[batch, width]`, 0 in gaps."""
-        batch, documents = facts.shape
-        of_runs = np.zeros((batch, 2 * documents + 1), np.int64)
-        of_runs[:, 1::2] = facts
-        table = torch.from_numpy(of_runs.ravel()).to(self._run.device)
-        return table.index_select(0, self._run).view(self._shape)
+def _run_lengths(starts: NDArray[np.int64], lengths: NDArray[np.int64], width: int) -> NDArray[np.int64]:
+    """`[batch, 2 * documents + 1]`: slots of each gap and each document of rows of `width` slots."""
+    batch, documents = starts.shape
+    edges = np.zeros((batch, 2 * documents + 2), np.int64)
+    edges[:, 1:-1:2] = starts
+    edges[:, 2:-1:2] = starts + lengths
+    edges[:, -1] = width
+    return np.diff(edges, axis=1)
+
+
+def _runs_of_slots(run_lengths: torch.Tensor, shape: tuple[int, int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """`[batch, width]`: the run that each slot belongs to, counted over all rows; and `[width]`: its column."""
+    batch, width = shape
+    runs = torch.repeat_interleave(run_lengths, output_size=batch * width).view(shape)
+    return runs, torch.arange(width, device=run_lengths.device)
+
+
+def _look_up(facts: torch.Tensor, runs: torch.Tensor) -> torch.Tensor:
+    return facts.index_select(0, runs.view(-1)).view(runs.shape)
 
 
 def gather_rows(values: torch.Tensor, index: torch.Tensor, words: tuple[int, ...]) -> torch.Tensor:
