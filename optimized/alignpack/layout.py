@@ -291,27 +291,17 @@ def packed_layout(
         >>> layout.shard(0, 2).sequence_ids
         tensor([[1, 1, 1, 0]])
     """
-    # Disabled only where somebody compiles, because that import costs seconds.
-    build = torch.compiler.disable(_build_layout) if torch.compiler.is_compiling() else _build_layout
-    return build(seq_lens, seq_lens_padded, input_shape, alignment, minimum_length, length_multiple, device, backend)
 
+    def build() -> PackedSequenceLayout:
+        tables = read_tables(seq_lens, seq_lens_padded, input_shape, alignment, minimum_length, length_multiple)
+        target = seq_lens.device if device is None else torch.device(device)
+        implementation = select_backend(backend, target)
+        # A layout that is built under inference mode must still serve training afterwards.
+        with torch.inference_mode(False):
+            return PackedSequenceLayout(*implementation.build_fields(tables, target), alignment=tables.alignment)
 
-def _build_layout(
-    seq_lens: torch.Tensor,
-    seq_lens_padded: torch.Tensor | None,
-    input_shape: Sequence[int],
-    alignment: int,
-    minimum_length: int,
-    length_multiple: int | None,
-    device: torch.device | str | int | None,
-    backend: str | None,
-) -> PackedSequenceLayout:
-    tables = read_tables(seq_lens, seq_lens_padded, input_shape, alignment, minimum_length, length_multiple)
-    target = seq_lens.device if device is None else torch.device(device)
-    implementation = select_backend(backend, target)
-    # A layout that is built under inference mode must still serve training afterwards.
-    with torch.inference_mode(False):
-        return PackedSequenceLayout(*implementation.build_fields(tables, target), alignment=tables.alignment)
+    # Host work is not for compilers. Disabled only where somebody compiles, because that import costs seconds.
+    return torch.compiler.disable(build)() if torch.compiler.is_compiling() else build()
 
 
 def _shape(tensor: object) -> object:
