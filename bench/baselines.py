@@ -1,0 +1,82 @@
+"""What people write without alignpack: the forms that the benches hold it against.
+
+Plain and decent, not slow on purpose: no work that the result does not need, and indices prepared where they can be.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from alignpack import PackedSequenceLayout
+
+Fields = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+def loop_layout(
+    seq_lens: torch.Tensor, seq_lens_padded: torch.Tensor, input_shape: tuple[int, int], alignment: int
+) -> Fields:
+    """The four fields of a layout, document by document; nothing is checked.
+
+    Args:
+        seq_lens: `[batch, documents]` int64 on the host, the tokens of each document; 0 where there is none.
+        seq_lens_padded: `[batch, documents]` int64 on the host, the slots that each document occupies.
+        input_shape: `(batch, original_sequence)`.
+        alignment: documents start at multiples of it, in slots.
+
+    Returns:
+        `source_indices`, `input_positions`, `position_ids`, `sequence_ids`, as in `alignpack.PackedSequenceLayout`.
+    """
+    batch, original_sequence = input_shape
+    all_lengths, all_spans = seq_lens.tolist(), seq_lens_padded.tolist()
+    padded_sequence = max(sum(_aligned(length, alignment) for length in lengths) for lengths in all_lengths)
+    source_indices = torch.full((batch, padded_sequence), -1)
+    input_positions = torch.full((batch, original_sequence), -1)
+    position_ids = torch.zeros(batch, padded_sequence, dtype=torch.int64)
+    sequence_ids = torch.zeros(batch, padded_sequence, dtype=torch.int64)
+    # Slices of one ready-made range are quicker than a range per document.
+    columns = torch.arange(max(padded_sequence, original_sequence))
+    for row, (lengths, spans) in enumerate(zip(all_lengths, all_spans, strict=True)):
+        start = packed_start = 0
+        for document, (length, span) in enumerate(zip(lengths, spans, strict=True)):
+            if length:
+                end, packed_end = start + length, packed_start + length
+                source_indices[row, packed_start:packed_end] = columns[start:end]
+                input_positions[row, start:end] = columns[packed_start:packed_end]
+                position_ids[row, packed_start:packed_end] = columns[:length]
+                sequence_ids[row, packed_start:packed_end] = document + 1
+            start += span
+            packed_start += _aligned(length, alignment)
+    return source_indices, input_positions, position_ids, sequence_ids
+
+
+@dataclass(frozen=True)
+class ComposedIndices:
+    """A layout's maps in the form in which `composed_pack` takes them, so that no pack pays for the conversion.
+
+    Attributes:
+        rows: `[batch, 1]` int64.
+        columns: `[batch, padded_sequence]` int64; 0 at padding.
+        padding: `[batch, padded_sequence]` bool.
+    """
+
+    rows: torch.Tensor
+    columns: torch.Tensor
+    padding: torch.Tensor
+
+    @classmethod
+    def of(cls, layout: PackedSequenceLayout) -> "ComposedIndices":
+        """The indices of `layout.pack`."""
+        index = layout.source_indices
+        rows = torch.arange(index.shape[0], device=index.device).unsqueeze(1)
+        return cls(rows, index.clamp_min(0), index < 0)
+
+
+def composed_pack(values: torch.Tensor, indices: ComposedIndices, fill: float = 0) -> torch.Tensor:
+    """`[batch, original_sequence, ...]` -> `[batch, padded_sequence, ...]` in two public operations."""
+    moved = values[indices.rows, indices.columns]
+    padding = indices.padding.reshape(indices.padding.shape + (1,) * (values.ndim - 2))
+    return moved.masked_fill(padding, fill)
+
+
+def _aligned(length: int, alignment: int) -> int:
+    return -(-length // alignment) * alignment
