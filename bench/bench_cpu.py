@@ -8,10 +8,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from pytest_benchmark.fixture import BenchmarkFixture
+
 from bench.cases import Case, Results, Sizes, layout, pack, pack_backward
 from bench.measure import BURST, ROUNDS, burst_medians, calls_within, peak_bytes
 from bench.report import Line, markdown
-from pytest_benchmark.fixture import BenchmarkFixture
 
 SUITE = "cpu"
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
-from bench.baselines import ComposedIndices, composed_pack, loop_layout
 
 from alignpack import packed_layout
+from bench.baselines import ComposedIndices, composed_pack, loop_layout
 
 Results = tuple[torch.Tensor, ...]
 Candidates = dict[str, Callable[[], Results]]

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from bench.report import Line, markdown, write
 
 RESULTS = Path(__file__).parent / "results"

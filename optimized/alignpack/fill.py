@@ -26,6 +26,8 @@ def as_number(fill: Fill, dtype: torch.dtype, name: str = "fill") -> complex:
         TypeError: it is no number, or complex for a real dtype.
     """
     number: complex
+    if type(fill) is int:  # the usual case, and quick
+        return fill
     if isinstance(fill, np.longdouble | np.clongdouble):  # Python would turn large ones into infinity
         raise errors.fill_not_a_number(name, fill)
     # np.float64 is a float, too, but compares with integers after rounding them; so all become plain numbers.

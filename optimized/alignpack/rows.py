@@ -51,6 +51,8 @@ def gather_rows(
     Returns:
         `[batch, columns, ...]`, new and contiguous.
     """
+    if not (values.is_floating_point() or values.is_complex()):
+        return backend.gather_rows(values, index, words)  # no gradient can be asked of it
     if torch.compiler.is_compiling():
         # A clean graph break: what Dynamo would make of the eager form is slower, and refused for some dtypes.
         moved: torch.Tensor = torch.compiler.disable(_gather_rows)(values, index, inverse, words, backend)

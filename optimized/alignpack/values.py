@@ -71,7 +71,7 @@ def not_plain(tensor: torch.Tensor) -> str | None:
         return "a nested tensor"
     if tensor.layout is not torch.strided:
         return f"a tensor of layout {tensor.layout}"
-    if isinstance(tensor, loaded_class("torch.distributed.tensor", "DTensor")):
+    if type(tensor) is not torch.Tensor and isinstance(tensor, loaded_class("torch.distributed.tensor", "DTensor")):
         return "a DTensor; use the local tensor, .to_local()"
     return None
 
@@ -83,16 +83,18 @@ def loaded_class(module: str, name: str) -> type | tuple[()]:
 
 
 def as_words(values: torch.Tensor) -> torch.Tensor:
-    """`[batch, slots, ...]` as `[batch, slots, words]` integers with the same bits; a view where strides allow."""
+    """The same bits as integers, without a copy: `[...]`, or `[..., 2]` for complex128."""
     values = values.resolve_conj().resolve_neg()
-    batch, slots = values.shape[:2]
-    width = values.shape[2:].numel()
-    if values.dtype.itemsize <= 8:
-        return values.view(WORD_DTYPES[values.dtype]).reshape(batch, slots, width)
-    # One element becomes two words, which PyTorch can view only where elements are neighbours.
-    return values.reshape(batch, slots, width).contiguous().view(torch.int64)
+    word = WORD_DTYPES[values.dtype]
+    if values.dtype == word:
+        return values
+    if values.dtype == torch.complex128:
+        return torch.view_as_real(values).view(word)
+    return values.view(word)
 
 
-def from_words(words: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """`[batch, slots, words]` as `[batch, slots, ...]` of the dtype and trailing shape of `like`."""
-    return words.view(like.dtype).view(*words.shape[:2], *like.shape[2:])
+def from_words(words: torch.Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+    """Contiguous integers as what they stand for."""
+    if words.dtype != dtype:
+        words = words.view(dtype)
+    return words if words.shape == shape else words.view(shape)

@@ -7,6 +7,9 @@ from numpy.typing import NDArray
 from alignpack.tables import DocumentTables
 from alignpack.values import as_words, from_words
 
+_GAP = -(2**40)
+"""How far gaps move: below every column, so that one lower bound turns all their slots into padding."""
+
 
 def unavailable(_device: torch.device) -> str | None:
     """It runs on every device."""
@@ -24,9 +27,10 @@ def build_fields(
     """
     batch, documents = tables.lengths.shape
     moved = tables.input_starts - tables.packed_starts
-    host = np.zeros((6, batch, 2 * documents + 1), np.int64)
+    host = np.full((6, batch, 2 * documents + 1), _GAP, np.int64)
     host[0] = _run_lengths(tables.packed_starts, tables.lengths, tables.padded_sequence)
     host[1] = _run_lengths(tables.input_starts, tables.lengths, tables.original_sequence)
+    host[2] = 0
     for fact, of_documents in enumerate((np.arange(1, documents + 1), moved, -moved, -tables.packed_starts), start=2):
         host[fact, :, 1::2] = of_documents
     # All facts cross to the device at once; CUDA copies them without making the host wait.
@@ -35,12 +39,11 @@ def build_fields(
 
     run, columns = _runs_of_slots(packed_runs, (batch, tables.padded_sequence))
     sequence_ids = _look_up(ids, run)
-    gap = sequence_ids == 0
-    source_indices = _look_up(to_input, run).add_(columns).masked_fill_(gap, -1)
-    position_ids = _look_up(to_position, run).add_(columns).masked_fill_(gap, 0)
+    source_indices = _look_up(to_input, run).add_(columns).clamp_min_(-1)
+    position_ids = _look_up(to_position, run).add_(columns).clamp_min_(0)
 
     run, columns = _runs_of_slots(input_runs, (batch, tables.original_sequence))
-    input_positions = _look_up(to_packed, run).add_(columns).masked_fill_(_look_up(ids, run) == 0, -1)
+    input_positions = _look_up(to_packed, run).add_(columns).clamp_min_(-1)
     return source_indices, input_positions, position_ids, sequence_ids
 
 
@@ -62,7 +65,8 @@ def _runs_of_slots(run_lengths: torch.Tensor, shape: tuple[int, int]) -> tuple[t
 
 
 def _look_up(facts: torch.Tensor, runs: torch.Tensor) -> torch.Tensor:
-    return facts.index_select(0, runs.view(-1)).view(runs.shape)
+    # `gather` along rows uses all threads, where `index_select` from one vector uses one.
+    return facts.expand(runs.shape[0], -1).gather(1, runs)
 
 
 def gather_rows(values: torch.Tensor, index: torch.Tensor, words: tuple[int, ...]) -> torch.Tensor:
@@ -70,36 +74,46 @@ def gather_rows(values: torch.Tensor, index: torch.Tensor, words: tuple[int, ...
     shape = (*index.shape, *values.shape[2:])
     if 0 in shape:
         return values.new_empty(shape)
+    if values.ndim > 2 and values.shape[2:].numel() == 1:
+        values = values.flatten(1)
     source = as_words(values)
-    if source.shape[2] == 1:
-        # The fill stands in front of every row, so that -1 + 1 finds it: no mask, any strides.
-        padded = torch.constant_pad_nd(source.squeeze(2), (1, 0), words[0])
-        moved = padded.gather(1, index + 1).unsqueeze(2)
+    # A shard takes few of many slots, and must not touch the others; the narrow form copies all.
+    if source.ndim == 2 and 2 * index.shape[1] >= source.shape[1]:
+        moved = _gather_narrow(source, index, words[0])
     else:
         moved = _gather_wide(source, index, words)
-    return from_words(moved, values)
+    return from_words(moved, values.dtype, shape)
+
+
+def _gather_narrow(source: torch.Tensor, index: torch.Tensor, word: int) -> torch.Tensor:
+    """`[batch, slots]` words of any strides to `[batch, columns]`."""
+    # The fill stands in front of every row, so that -1 + 1 finds it and no mask is needed.
+    front = source.new_full((source.shape[0], 1), word)
+    return torch.cat((front, source), dim=1).gather(1, index + 1)
 
 
 def _gather_wide(source: torch.Tensor, index: torch.Tensor, words: tuple[int, ...]) -> torch.Tensor:
-    batch, slots, width = source.shape
-    columns = index.shape[1]
+    """`[batch, slots, ...]` words to `[batch * columns, width]`."""
+    batch, slots = source.shape[:2]
+    width = source.shape[2:].numel()
     if slots == 0:
-        moved = source.new_empty(batch * columns, width)
+        moved = source.new_empty(index.numel(), width)
     else:
         rows = index.clamp_min(0)
         if batch > 1:
             rows += torch.arange(0, batch * slots, slots, device=index.device).unsqueeze(1)
         moved = source.reshape(batch * slots, width).index_select(0, rows.reshape(-1))
-    for number, word in enumerate(words):
-        _fill_rows(moved[:, number :: len(words)], index, word)
-    return moved.view(batch, columns, width)
+    _fill_rows(moved, index.reshape(-1) < 0, words)
+    return moved
 
 
-def _fill_rows(rows: torch.Tensor, index: torch.Tensor, word: int) -> None:
-    """Write the word into the rows whose index is -1."""
-    padding = index.reshape(-1) < 0
-    if rows.device.type == "cpu":
-        rows.index_fill_(0, padding.nonzero().squeeze(1), word)
-    else:
-        # `nonzero` would make the host wait for the device.
-        rows.masked_fill_(padding.unsqueeze(1), word)
+def _fill_rows(rows: torch.Tensor, padding: torch.Tensor, words: tuple[int, ...]) -> None:
+    """Write the fill into the rows `[n, width]` that are `padding` `[n]`, word by word where it has two."""
+    places = padding.nonzero().squeeze(1) if rows.is_cpu else None
+    for first, word in enumerate(words):
+        part = rows if len(words) == 1 else rows[:, first :: len(words)]
+        if places is not None:
+            part.index_fill_(0, places, word)
+        else:
+            # `nonzero` would make the host wait for the device.
+            part.masked_fill_(padding.unsqueeze(1), word)
