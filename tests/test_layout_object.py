@@ -15,7 +15,7 @@ from alignpack import PackedSequenceLayout, packed_layout
 from alignpack_fuzz import strategies
 from alignpack_fuzz.compare import assert_same_bits
 from alignpack_fuzz.strategies import Tables
-from alignpack_fuzz.targets import AlignpackTarget, Target
+from alignpack_fuzz.targets import BACKENDS, Target
 
 
 def build() -> PackedSequenceLayout:
@@ -118,7 +118,7 @@ def test_pytree_has_tensors_as_leaves_and_integers_as_context() -> None:
 
 @given(tables=strategies.tables())
 def test_pickles_are_equal(tables: Tables) -> None:
-    layout = tables.build(AlignpackTarget("torch"))
+    layout = tables.build(BACKENDS[0])
     assert pickle.loads(pickle.dumps(layout)).equal(layout)
     assert dataclasses.replace(layout).equal(layout)
 

@@ -4,7 +4,14 @@ The interface speaks torch. The reference speaks NumPy, which has no bfloat16 an
 fills, go through it as the unsigned integers of their bits.
 """
 
+import importlib
+import importlib.util
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 import alignpack
+import alignpack.backends
 import alignpack_reference as reference
 
 _BITS_FOR_NUMPY = {
@@ -30,8 +38,9 @@ class Target(Protocol):
     def name(self) -> str:
         """What reports call it."""
 
-    def packed_layout(self, *args: Any, **kwargs: Any) -> Any:
-        """Build a layout: an object with the four fields as torch tensors, `pack`, `restore`, `shard`, row slices."""
+    @property
+    def packed_layout(self) -> Callable[..., Any]:
+        """Builds a layout: an object with the four fields as torch tensors, `pack` and `restore`."""
 
     def pack_gradient(self, layout: Any, upstream: torch.Tensor) -> torch.Tensor:
         """The gradient that `pack` passes on: `[batch, padded_sequence, ...]` to `[batch, original_sequence, ...]`."""
@@ -39,36 +48,51 @@ class Target(Protocol):
     def restore_gradient(self, layout: Any, upstream: torch.Tensor) -> torch.Tensor:
         """The gradient that `restore` passes on: `[batch, original_sequence, ...]` to `[batch, padded_sequence, ...]`."""
 
+    def active(self) -> AbstractContextManager[None]:
+        """What must hold while the target is used."""
+
 
 @dataclass(frozen=True)
-class AlignpackTarget:
-    """`alignpack` with one backend: it builds the layouts.
+class ModuleTarget:
+    """Anything that has a `packed_layout` like the contract's; gradients go through autograd.
 
-    Values are moved by the backend that `ALIGNPACK_BACKEND` names, which callers set for as long as they use a target.
+    Attributes:
+        packed_layout: called by keyword, so that keyword-only signatures work.
     """
+
+    name: str
+    packed_layout: Callable[..., Any]
+
+    def pack_gradient(self, layout: Any, upstream: torch.Tensor) -> torch.Tensor:
+        """See `Target`."""
+        return _gradient(layout.pack, layout.input_positions.shape, upstream)
+
+    def restore_gradient(self, layout: Any, upstream: torch.Tensor) -> torch.Tensor:
+        """See `Target`."""
+        return _gradient(layout.restore, layout.source_indices.shape, upstream)
+
+    def active(self) -> AbstractContextManager[None]:
+        """Nothing must hold."""
+        return nullcontext()
+
+
+@dataclass(frozen=True)
+class BackendTarget(ModuleTarget):
+    """`alignpack` with one backend, which builds layouts and moves values."""
 
     backend: str
 
-    @property
-    def name(self) -> str:
-        """The backend's name."""
-        return self.backend
-
-    def packed_layout(self, *args: Any, **kwargs: Any) -> alignpack.PackedSequenceLayout:
-        """Build a layout with the backend."""
-        return alignpack.packed_layout(*args, backend=self.backend, **kwargs)
-
-    def pack_gradient(self, layout: alignpack.PackedSequenceLayout, upstream: torch.Tensor) -> torch.Tensor:
-        """Through autograd."""
-        values = upstream.new_zeros(*layout.input_positions.shape, *upstream.shape[2:]).requires_grad_()
-        (gradient,) = torch.autograd.grad(layout.pack(values), values, upstream)
-        return gradient
-
-    def restore_gradient(self, layout: alignpack.PackedSequenceLayout, upstream: torch.Tensor) -> torch.Tensor:
-        """Through autograd."""
-        values = upstream.new_zeros(*layout.source_indices.shape, *upstream.shape[2:]).requires_grad_()
-        (gradient,) = torch.autograd.grad(layout.restore(values), values, upstream)
-        return gradient
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """The environment names the backend."""
+        before = os.environ.get("ALIGNPACK_BACKEND")
+        os.environ["ALIGNPACK_BACKEND"] = self.backend
+        try:
+            yield
+        finally:
+            del os.environ["ALIGNPACK_BACKEND"]
+            if before is not None:
+                os.environ["ALIGNPACK_BACKEND"] = before
 
 
 class ReferenceTarget:
@@ -91,6 +115,10 @@ class ReferenceTarget:
     def restore_gradient(self, layout: "ReferenceLayout", upstream: torch.Tensor) -> torch.Tensor:
         """The explicit adjoint."""
         return _from_numpy(reference.restore_adjoint(layout.numpy, _to_numpy(upstream)), upstream.dtype)
+
+    def active(self) -> AbstractContextManager[None]:
+        """Nothing must hold."""
+        return nullcontext()
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,8 +154,63 @@ class ReferenceLayout:
 
 
 REFERENCE = ReferenceTarget()
-TARGETS: tuple[Target, ...] = (REFERENCE, AlignpackTarget("torch"))
-"""Every implementation in this repository, the specification first."""
+
+BACKENDS = tuple(
+    BackendTarget(f"alignpack:backend={name}", alignpack.packed_layout, name) for name in alignpack.backends.BACKENDS
+)
+"""`alignpack` with each of its backends."""
+
+
+def find_target(description: str) -> Target:
+    """The target that a user names.
+
+    Args:
+        description: `reference`; `alignpack`, which is any backend that runs; `alignpack:backend=NAME`; or an importable
+            module or a Python file that has a `packed_layout`.
+
+    Raises:
+        ValueError: there is no such target.
+    """
+    if description == REFERENCE.name:
+        return REFERENCE
+    for target in BACKENDS:
+        if description == target.name:
+            return target
+    if description.startswith("alignpack:"):
+        raise ValueError(f"{description} is not one of {', '.join(target.name for target in BACKENDS)}")
+    module = _load_file(Path(description)) if description.endswith(".py") else _load_module(description)
+    if not callable(getattr(module, "packed_layout", None)):
+        raise ValueError(f"{description} has no function packed_layout")  # noqa: TRY004 - the name is wrong
+    return ModuleTarget(description, module.packed_layout)
+
+
+def _load_module(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise ValueError(f"there is no module {name}") from None
+        raise  # the module is there, but something that it imports is not
+
+
+def _load_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise ValueError(f"there is no file {path}")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ValueError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _gradient(
+    move: Callable[[torch.Tensor], torch.Tensor], leading: torch.Size, upstream: torch.Tensor
+) -> torch.Tensor:
+    """What backward gives for an upstream gradient; the values are zeros, as a move is linear."""
+    values = upstream.new_zeros(*leading, *upstream.shape[2:]).requires_grad_()
+    (gradient,) = torch.autograd.grad(move(values), values, upstream)
+    return gradient
 
 
 def _to_numpy(tensor: torch.Tensor) -> NDArray[Any]:
