@@ -1,6 +1,12 @@
 """Exact comparison: bits, not values, so that NaN equals itself and -0.0 does not equal 0.0."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import torch
+
+FIELDS = ("source_indices", "input_positions", "position_ids", "sequence_ids")
 
 
 def assert_same_bits(actual: torch.Tensor, expected: torch.Tensor) -> None:
@@ -29,3 +35,51 @@ def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
     if plain.dtype.is_complex and plain.dtype.itemsize == 16:
         return torch.view_as_real(plain).contiguous().unsqueeze(-1).view(torch.uint8).flatten(-2)
     return plain.unsqueeze(-1).view(torch.uint8)
+
+
+def bytes_of_storage(tensor: torch.Tensor) -> torch.Tensor:
+    """All bytes of the memory that a tensor lives in."""
+    return torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
+
+
+def assert_same_fields(actual: Any, expected: Any) -> None:
+    """Fail unless the four fields of two layouts are the same."""
+    for name in FIELDS:
+        with named(name):
+            assert_same_bits(getattr(actual, name), getattr(expected, name))
+
+
+def assert_same_layout(actual: Any, expected: Any) -> None:
+    """Fail unless fields, padding mask and integers are the same, and the fields contiguous."""
+    assert_same_fields(actual, expected)
+    with named("padding_mask"):
+        assert_same_bits(actual.padding_mask, expected.padding_mask)
+    for name in FIELDS:
+        assert getattr(actual, name).is_contiguous(), f"{name} is not contiguous"
+    for name in ("alignment", "offset", "row_length"):
+        got, wanted = getattr(actual, name), getattr(expected, name)
+        assert got == wanted, f"{name} {got} is not {wanted}"
+
+
+@contextmanager
+def named(name: str) -> Iterator[None]:
+    """Put a name in front of what fails inside."""
+    try:
+        yield
+    except AssertionError as error:
+        raise AssertionError(f"{name}: {error}") from None
+
+
+def outcome(call: Callable[[], Any]) -> Any:
+    """What the call gives, or the TypeError or ValueError with which it refuses."""
+    try:
+        return call()
+    except (TypeError, ValueError) as error:
+        return error
+
+
+def described(result: Any) -> tuple[Any, ...] | str:
+    """An error as class, text, row and document; anything else as that it is none."""
+    if isinstance(result, Exception):
+        return type(result), str(result), getattr(result, "row", None), getattr(result, "document", None)
+    return "no error"

@@ -6,6 +6,7 @@ raises AssertionError where it is broken. Anything else that a target raises is 
 
 import copy
 import dataclasses
+import inspect
 import math
 import pickle
 from collections.abc import Callable
@@ -18,14 +19,31 @@ import torch.utils._pytree as pytree
 from hypothesis import strategies as st
 
 from alignpack_fuzz import strategies
-from alignpack_fuzz.compare import assert_same_bits, bytes_of
-from alignpack_fuzz.strategies import Tables
+from alignpack_fuzz.cases import (
+    FillCase,
+    Move,
+    RowSlice,
+    Sharding,
+    Tables,
+    WholeNumbers,
+    WrongArguments,
+    WrongValues,
+)
+from alignpack_fuzz.compare import (
+    FIELDS,
+    assert_same_bits,
+    assert_same_fields,
+    assert_same_layout,
+    bytes_of,
+    bytes_of_storage,
+    described,
+    named,
+    outcome,
+)
 from alignpack_fuzz.targets import REFERENCE, Target
 
 Group = Literal["core", "strict"]
 Check = Callable[[Target, Any], None]
-
-FIELDS = ("source_indices", "input_positions", "position_ids", "sequence_ids")
 
 
 @dataclass(frozen=True)
@@ -54,10 +72,25 @@ def law(group: Group, cases: st.SearchStrategy[Any]) -> Callable[[Check], Check]
     """Register a function as a law of a group, checked on such cases; its name and docstring are the law's."""
 
     def register(check: Check) -> Check:
-        LAWS[check.__name__] = Law(check.__name__, group, check.__doc__ or "", cases, check)
+        LAWS[check.__name__] = Law(check.__name__, group, inspect.getdoc(check) or "", cases, check)
         return check
 
     return register
+
+
+def choose(names: str) -> list[Law]:
+    """The laws that a comma-separated list of names and groups names; an empty one names all.
+
+    Raises:
+        ValueError: a name is neither a law nor a group.
+    """
+    chosen: dict[str, Law] = {}
+    for name in filter(None, (name.strip() for name in names.split(","))):
+        group = {law.name: law for law in LAWS.values() if name in (law.name, law.group)}
+        if not group:
+            raise ValueError(f"{name!r} is no law and no group; there are core, strict, {', '.join(LAWS)}")
+        chosen |= group
+    return list((chosen or LAWS).values())
 
 
 # --- layouts ---------------------------------------------------------------------------------------------------------
@@ -66,7 +99,7 @@ def law(group: Group, cases: st.SearchStrategy[Any]) -> Callable[[Check], Check]
 @law("core", strategies.tables())
 def fields_are_right(target: Target, tables: Tables) -> None:
     """The four fields are those of the reference: catches every wrong place, id, position, width and dtype."""
-    assert_same_fields(tables.build(target), tables.build(REFERENCE))
+    assert_same_fields(tables.build(target), tables.reference)
 
 
 @law("core", strategies.tables())
@@ -111,7 +144,7 @@ def layouts_are_packed(target: Target, tables: Tables) -> None:
 @law("core", strategies.corrupted_tables())
 def corrupt_tables_are_refused(target: Target, tables: Tables) -> None:
     """What the reference refuses is refused with a ValueError, the rest is laid out: catches sums that wrap."""
-    refused, expected = outcome(lambda: tables.build(target)), outcome(lambda: tables.build(REFERENCE))
+    refused, expected = outcome(lambda: tables.build(target)), outcome(lambda: tables.reference)
     if isinstance(expected, Exception):
         assert isinstance(refused, ValueError), f"not refused with a ValueError but {refused!r}: {expected}"
     else:
@@ -122,11 +155,11 @@ def corrupt_tables_are_refused(target: Target, tables: Tables) -> None:
 @law("strict", strategies.corrupted_tables())
 def faults_are_placed(target: Target, tables: Tables) -> None:
     """Class, row, document and text are those of the reference: catches a fault that is found, but not the first."""
-    assert described(outcome(lambda: tables.build(target))) == described(outcome(lambda: tables.build(REFERENCE)))
+    assert described(outcome(lambda: tables.build(target))) == described(outcome(lambda: tables.reference))
 
 
 @law("core", strategies.wrong_arguments())
-def wrong_arguments_are_refused(target: Target, case: strategies.WrongArguments) -> None:
+def wrong_arguments_are_refused(target: Target, case: WrongArguments) -> None:
     """Wrong dtypes, shapes and alignments of tables are a ValueError: catches what broadcasting would hide."""
     result = outcome(lambda: case.tables.build(target))
     assert isinstance(result, ValueError), f"{case.wrong} is not refused with a ValueError but gives {result!r}"
@@ -136,22 +169,26 @@ def wrong_arguments_are_refused(target: Target, case: strategies.WrongArguments)
 
 
 @law("core", strategies.moves(strategies.CORE_DTYPES))
-def values_are_moved(target: Target, case: strategies.Move) -> None:
+def values_are_moved(target: Target, case: Move) -> None:
     """Pack and restore give the reference's bits: catches wrong slots, strides, dtypes, NaN payloads, -0.0."""
-    assert_moves_like_reference(target, case)
+    layout, reference = case.tables.build(target), case.tables.reference
+    with named("pack"):
+        assert_same_bits(layout.pack(case.values), reference.pack(case.values))
+    with named("restore"):
+        assert_same_bits(layout.restore(case.packed), reference.restore(case.packed))
 
 
 @law("strict", strategies.moves(strategies.DTYPES))
-def every_dtype_is_moved(target: Target, case: strategies.Move) -> None:
+def every_dtype_is_moved(target: Target, case: Move) -> None:
     """The same for every dtype of the contract: catches dtypes that an operator lacks."""
-    assert_moves_like_reference(target, case)
+    values_are_moved(target, case)
 
 
 @law("core", strategies.moves(strategies.CORE_DTYPES))
-def restore_undoes_pack(target: Target, case: strategies.Move) -> None:
+def restore_undoes_pack(target: Target, case: Move) -> None:
     """Real tokens come back bit for bit, input padding as +0: catches a trim of the wrong slots."""
     layout = case.tables.build(target)
-    padding = case.tables.build(REFERENCE).input_positions == -1
+    padding = case.tables.reference.input_positions == -1
     restored = layout.restore(layout.pack(case.values))
     expected = case.values.clone(memory_format=torch.contiguous_format)
     expected[padding] = torch.zeros((), dtype=expected.dtype)
@@ -159,7 +196,7 @@ def restore_undoes_pack(target: Target, case: strategies.Move) -> None:
 
 
 @law("core", strategies.moves(strategies.CORE_DTYPES))
-def results_are_independent(target: Target, case: strategies.Move) -> None:
+def results_are_independent(target: Target, case: Move) -> None:
     """Results are new and contiguous, arguments and maps stay: catches aliases in the identity case, and mutation."""
     layout = case.tables.build(target)
     arguments = [case.values, case.packed, case.tables.seq_lens, *(getattr(layout, name) for name in FIELDS)]
@@ -177,7 +214,7 @@ def results_are_independent(target: Target, case: strategies.Move) -> None:
 
 
 @law("core", st.tuples(strategies.moves((torch.int64,)), strategies.tables()))
-def layouts_are_independent(target: Target, case: tuple[strategies.Move, Tables]) -> None:
+def layouts_are_independent(target: Target, case: tuple[Move, Tables]) -> None:
     """A layout keeps its meaning when another one is built and used: catches caches by shape or address."""
     move, other = case
     layout = move.tables.build(target)
@@ -189,7 +226,7 @@ def layouts_are_independent(target: Target, case: tuple[strategies.Move, Tables]
     width = layout.source_indices.shape[1]
     twin = dataclasses.replace(move.tables, seq_lens=lengths, seq_lens_padded=spans, minimum_length=width)
     for tables, built in ((twin, twin.build(target)), (move.tables, layout)):
-        expected = tables.build(REFERENCE)
+        expected = tables.reference
         assert_same_fields(built, expected)
         assert_same_bits(built.pack(move.values), expected.pack(move.values))
         packed = torch.ones(expected.source_indices.shape, dtype=torch.int64)
@@ -197,9 +234,9 @@ def layouts_are_independent(target: Target, case: tuple[strategies.Move, Tables]
 
 
 @law("core", strategies.moves((torch.float32, torch.bfloat16, torch.float64)))
-def garbage_in_padding_reaches_nothing(target: Target, case: strategies.Move) -> None:
+def garbage_in_padding_reaches_nothing(target: Target, case: Move) -> None:
     """NaN at input or packed padding, forward and upstream, leaves no trace: catches masks that multiply."""
-    layout, reference = case.tables.build(target), case.tables.build(REFERENCE)
+    layout, reference = case.tables.build(target), case.tables.reference
     input_padding, packed_padding = reference.input_positions == -1, reference.source_indices == -1
     values = torch.ones(case.values.shape, dtype=case.values.dtype)
     packed = torch.ones(case.packed.shape, dtype=case.values.dtype)
@@ -207,12 +244,12 @@ def garbage_in_padding_reaches_nothing(target: Target, case: strategies.Move) ->
     dirty_values[input_padding], dirty_packed[packed_padding] = math.nan, math.inf
     assert_same_bits(layout.pack(dirty_values), reference.pack(values))
     assert_same_bits(layout.restore(dirty_packed), reference.restore(packed))
-    assert_same_bits(target.pack_gradient(layout, dirty_packed), reference_gradient("pack", reference, packed))
-    assert_same_bits(target.restore_gradient(layout, dirty_values), reference_gradient("restore", reference, values))
+    assert_same_bits(target.pack_gradient(layout, dirty_packed), REFERENCE.pack_gradient(reference, packed))
+    assert_same_bits(target.restore_gradient(layout, dirty_values), REFERENCE.restore_gradient(reference, values))
 
 
 @law("strict", strategies.fill_cases())
-def fills_are_exact_or_refused(target: Target, case: strategies.FillCase) -> None:
+def fills_are_exact_or_refused(target: Target, case: FillCase) -> None:
     """A fill becomes the bits that the reference gives it, or the same error: catches casts that cut or wrap."""
 
     def fill_once(which: Target) -> Any:
@@ -227,7 +264,7 @@ def fills_are_exact_or_refused(target: Target, case: strategies.FillCase) -> Non
 
 
 @law("strict", strategies.wrong_values())
-def wrong_values_are_refused(target: Target, case: strategies.WrongValues) -> None:
+def wrong_values_are_refused(target: Target, case: WrongValues) -> None:
     """Values of another shape, rank, device or dtype are refused as the contract says: catches silent broadcasting."""
     layout = case.tables.build(target)
     result = outcome(lambda: layout.pack(case.values))
@@ -238,51 +275,57 @@ def wrong_values_are_refused(target: Target, case: strategies.WrongValues) -> No
 
 
 @law("core", strategies.moves(strategies.CORE_FLOATS))
-def gradients_are_adjoint(target: Target, case: strategies.Move) -> None:
+def gradients_are_adjoint(target: Target, case: Move) -> None:
     """Gradients are the reference's explicit adjoints, bit for bit, for upstream gradients of any bits and strides.
 
     Catches clamped indices, accumulation, an upstream whose strides are ignored, a gradient in the wrong row.
     """
-    layout, reference = case.tables.build(target), case.tables.build(REFERENCE)
-    assert_same_bits(target.pack_gradient(layout, case.packed), reference_gradient("pack", reference, case.packed))
-    assert_same_bits(
-        target.restore_gradient(layout, case.values), reference_gradient("restore", reference, case.values)
-    )
+    layout, reference = case.tables.build(target), case.tables.reference
+    with named("gradient of pack"):
+        assert_same_bits(target.pack_gradient(layout, case.packed), REFERENCE.pack_gradient(reference, case.packed))
+    with named("gradient of restore"):
+        upstream = case.values
+        assert_same_bits(target.restore_gradient(layout, upstream), REFERENCE.restore_gradient(reference, upstream))
 
 
 @law("core", strategies.whole_numbers())
-def inner_products_agree(target: Target, case: strategies.Move) -> None:
+def inner_products_agree(target: Target, case: WholeNumbers) -> None:
     """<pack(x), y> = <x, adjoint(y)>, and so for restore; exact, as all numbers are small: said without the reference."""
     layout = case.tables.build(target)
-    moved, back = layout.pack(case.values), target.pack_gradient(layout, case.packed)
-    assert (moved * case.packed).sum() == (case.values * back).sum(), "pack and its gradient"
-    moved, back = layout.restore(case.packed), target.restore_gradient(layout, case.values)
-    assert (moved * case.values).sum() == (case.packed * back).sum(), "restore and its gradient"
+    values, packed = case.tensors
+    moved, back = layout.pack(values), target.pack_gradient(layout, packed)
+    assert (moved * packed).sum() == (values * back).sum(), "pack and its gradient"
+    moved, back = layout.restore(packed), target.restore_gradient(layout, values)
+    assert (moved * values).sum() == (packed * back).sum(), "restore and its gradient"
 
 
 @law("core", strategies.whole_numbers())
-def second_derivatives_are_right(target: Target, case: strategies.Move) -> None:
+def second_derivatives_are_right(target: Target, case: WholeNumbers) -> None:
     """The second derivative of the cubes of what was moved, exact in small numbers: catches detached backwards."""
     if target is REFERENCE:
         return  # its adjoints are plain functions
-    layout, reference = case.tables.build(target), case.tables.build(REFERENCE)
-    for name, start, weight in (("pack", case.values, case.packed), ("restore", case.packed, case.values)):
-        values = start.clone().requires_grad_()
-        (first,) = torch.autograd.grad((getattr(layout, name)(values) ** 3 * weight).sum(), values, create_graph=True)
-        (second,) = torch.autograd.grad(first.sum(), values)
-        assert_same_bits(second + 0.0, 6 * start * reference_gradient(name, reference, weight) + 0.0)
+    layout, reference = case.tables.build(target), case.tables.reference
+    values, packed = case.tensors
+    for move, start, weight, adjoint in (
+        (layout.pack, values, packed, REFERENCE.pack_gradient),
+        (layout.restore, packed, values, REFERENCE.restore_gradient),
+    ):
+        point = start.clone().requires_grad_()
+        (first,) = torch.autograd.grad((move(point) ** 3 * weight).sum(), point, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), point)
+        assert torch.equal(second, 6 * start * adjoint(reference, weight))
 
 
 # --- layouts from layouts --------------------------------------------------------------------------------------------
 
 
 @law("strict", strategies.shardings())
-def shards_make_the_whole(target: Target, case: strategies.Sharding) -> None:
+def shards_make_the_whole(target: Target, case: Sharding) -> None:
     """Shards concatenate to the layout and to pack, their restores sum to restore, their fields are the reference's.
 
     Catches positions that are numbered again, tokens that two ranks own, maps that stay global.
     """
-    layout, reference = case.tables.build(target), case.tables.build(REFERENCE)
+    layout, reference = case.tables.build(target), case.tables.reference
     shards = [layout.shard(rank, case.size) for rank in range(case.size)]
     for rank, shard in enumerate(shards):
         assert_same_layout(shard, reference.shard(rank, case.size))
@@ -296,17 +339,17 @@ def shards_make_the_whole(target: Target, case: strategies.Sharding) -> None:
 
 
 @law("strict", strategies.row_slices())
-def row_slices_are_those_rows(target: Target, case: strategies.RowSlice) -> None:
+def row_slices_are_those_rows(target: Target, case: RowSlice) -> None:
     """`layout[i:j]` is the reference's, and packs those rows as the whole does: catches offsets of the wrong row."""
     part = case.tables.build(target)[case.rows]
-    reference = case.tables.build(REFERENCE)
+    reference = case.tables.reference
     assert_same_layout(part, reference[case.rows])
     values = torch.arange(math.prod(case.tables.input_shape)).reshape(case.tables.input_shape)
     assert_same_bits(part.pack(values[case.rows]), reference.pack(values)[case.rows])
 
 
 @law("strict", st.tuples(strategies.moves((torch.int64,)), st.sampled_from((0, 1, -100))))
-def batches_are_separate_packs(target: Target, case: tuple[strategies.Move, int]) -> None:
+def batches_are_separate_packs(target: Target, case: tuple[Move, int]) -> None:
     """`pack_batch` gives what one `pack` per tensor gives, with each tensor's fill: catches fills that are mixed up."""
     move, fill = case
     layout = move.tables.build(target)
@@ -343,7 +386,7 @@ def copies_are_equal(target: Target, tables: Tables) -> None:
 
 
 @law("strict", strategies.moves(strategies.CORE_FLOATS))
-def runs_repeat(target: Target, case: strategies.Move) -> None:
+def runs_repeat(target: Target, case: Move) -> None:
     """Two runs give the same bits, forward and backward: catches unwritten memory and sums in changing order."""
 
     def run() -> list[torch.Tensor]:
@@ -360,69 +403,11 @@ _THREADS = ThreadPoolExecutor(4)
 
 
 @law("strict", strategies.moves((torch.int64, torch.float32)))
-def threads_do_not_meet(target: Target, case: strategies.Move) -> None:
+def threads_do_not_meet(target: Target, case: Move) -> None:
     """One layout packed from several threads gives what one thread gets: catches scratch memory that is shared."""
-    layout, reference = case.tables.build(target), case.tables.build(REFERENCE)
+    layout, reference = case.tables.build(target), case.tables.reference
     packed, restored = reference.pack(case.values), reference.restore(case.packed)
     jobs = [_THREADS.submit(layout.pack, case.values) for _ in range(4)]
     jobs += [_THREADS.submit(layout.restore, case.packed) for _ in range(4)]
     for number, job in enumerate(jobs):
         assert_same_bits(job.result(), packed if number < 4 else restored)
-
-
-# --- what laws share -------------------------------------------------------------------------------------------------
-
-
-def outcome(call: Callable[[], Any]) -> Any:
-    """What the call gives, or the TypeError or ValueError with which it refuses."""
-    try:
-        return call()
-    except (TypeError, ValueError) as error:
-        return error
-
-
-def described(result: Any) -> tuple[Any, ...] | str:
-    """An error as class, text, row and document; anything else as that it is none."""
-    if isinstance(result, Exception):
-        return type(result), str(result), getattr(result, "row", None), getattr(result, "document", None)
-    return "no error"
-
-
-def assert_same_fields(actual: Any, expected: Any) -> None:
-    """Fail unless the four fields are the same; the message begins with the field's name."""
-    for name in FIELDS:
-        try:
-            assert_same_bits(getattr(actual, name), getattr(expected, name))
-        except AssertionError as error:
-            raise AssertionError(f"{name}: {error}") from None
-
-
-def assert_same_layout(actual: Any, expected: Any) -> None:
-    """Fail unless fields, padding mask and integers are the same, and the fields contiguous."""
-    assert_same_fields(actual, expected)
-    assert_same_bits(actual.padding_mask, expected.padding_mask)
-    for name in FIELDS:
-        assert getattr(actual, name).is_contiguous(), f"{name} is not contiguous"
-    for name in ("alignment", "offset", "row_length"):
-        assert getattr(actual, name) == getattr(expected, name), f"{name} is {getattr(actual, name)}"
-
-
-def assert_moves_like_reference(target: Target, case: strategies.Move) -> None:
-    """Fail unless pack and restore give the bits of the reference."""
-    layout, reference = case.tables.build(target), case.tables.build(REFERENCE)
-    for name, values in (("pack", case.values), ("restore", case.packed)):
-        try:
-            assert_same_bits(getattr(layout, name)(values), getattr(reference, name)(values))
-        except AssertionError as error:
-            raise AssertionError(f"{name}: {error}") from None
-
-
-def reference_gradient(name: str, reference: Any, upstream: torch.Tensor) -> torch.Tensor:
-    """The reference's gradient of `pack` or `restore`."""
-    adjoint = REFERENCE.pack_gradient if name == "pack" else REFERENCE.restore_gradient
-    return adjoint(reference, upstream)
-
-
-def bytes_of_storage(tensor: torch.Tensor) -> torch.Tensor:
-    """All bytes of the memory that a tensor lives in."""
-    return torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())

@@ -14,8 +14,8 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
 import alignpack
+from alignpack_fuzz.cases import Tables, random_bits
 from alignpack_fuzz.compare import assert_same_bits
-from alignpack_fuzz.strategies import Tables, random_bits
 from alignpack_fuzz.targets import Target
 
 L1 = Tables(torch.tensor([[3, 2]]), torch.tensor([[4, 4]]), (1, 8), 4)

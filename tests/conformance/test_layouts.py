@@ -20,7 +20,12 @@ def build(case: dict[str, Any], target: Target) -> Any:
         for name in ("seq_lens", "seq_lens_padded")
     )
     return target.packed_layout(
-        seq_lens, seq_lens_padded, tuple(case["input_shape"]), case["alignment"], case["minimum_length"]
+        seq_lens,
+        seq_lens_padded,
+        tuple(case["input_shape"]),
+        case["alignment"],
+        case["minimum_length"],
+        length_multiple=case.get("length_multiple"),
     )
 
 

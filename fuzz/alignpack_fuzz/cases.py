@@ -1,0 +1,284 @@
+"""The inputs of the laws: small, built when they are used, and written as Python that builds them again."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import torch
+
+from alignpack_fuzz.targets import REFERENCE
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The arguments of one `packed_layout` call."""
+
+    seq_lens: torch.Tensor
+    seq_lens_padded: torch.Tensor | None
+    input_shape: tuple[int, int]
+    alignment: int
+    minimum_length: int = 0
+    length_multiple: int | None = None
+
+    def __repr__(self) -> str:
+        tables = ", ".join(map(_written, (self.seq_lens, self.seq_lens_padded)))
+        rest = f"{self.input_shape}, {self.alignment}, {self.minimum_length}, {self.length_multiple}"
+        return f"Tables({tables}, {rest})"
+
+    def build(self, target: Any) -> Any:
+        """Call the target's `packed_layout`."""
+        # By keyword, so that keyword-only signatures work; what is not asked for need not exist.
+        optional = {} if self.length_multiple is None else {"length_multiple": self.length_multiple}
+        return target.packed_layout(
+            seq_lens=self.seq_lens,
+            seq_lens_padded=self.seq_lens_padded,
+            input_shape=self.input_shape,
+            alignment=self.alignment,
+            minimum_length=self.minimum_length,
+            **optional,
+        )
+
+    @cached_property
+    def reference(self) -> Any:
+        """The reference's layout."""
+        return self.build(REFERENCE)
+
+    @property
+    def packed_shape(self) -> tuple[int, int]:
+        """`(batch, padded_sequence)`, from the reference."""
+        batch, padded_sequence = self.reference.source_indices.shape
+        return batch, padded_sequence
+
+    @property
+    def lengths(self) -> torch.Tensor:
+        """`[batch, documents]`, whatever the axes of `seq_lens`."""
+        batch = self.input_shape[0]
+        return self.seq_lens.reshape(batch, -1 if batch else 0)
+
+
+Strides = Literal["contiguous", "transposed", "every second", "expanded", "one element", "offset"]
+
+
+@dataclass(frozen=True)
+class Payload:
+    """A tensor: how it lies in memory, its shape, its dtype, and the seed of its bits.
+
+    Attributes:
+        strides: "one element" has stride 0 on every axis, "expanded" on the batch only.
+        seed: of random bits, so that NaN payloads and -0.0 occur (bool holds 0 and 1); None: all bits are 0, as a
+            fill's often are.
+    """
+
+    strides: Strides
+    shape: Shape
+    dtype: torch.dtype
+    seed: int | None
+
+    @cached_property
+    def tensor(self) -> torch.Tensor:
+        """The tensor."""
+        batch, slots, *trailing = self.shape
+        match self.strides:
+            case "transposed":
+                return self._bits((slots, batch, *trailing)).transpose(0, 1)
+            case "every second":
+                return self._bits((batch, 2 * slots, *trailing))[:, ::2]
+            case "expanded":
+                return self._bits((1, slots, *trailing)).expand(self.shape)
+            case "one element":
+                return self._bits((1,) * len(self.shape)).expand(self.shape)
+            case "offset":
+                return self._bits((batch, slots + 1, *trailing))[:, 1:]
+            case "contiguous":
+                return self._bits(self.shape)
+
+    def _bits(self, shape: Shape) -> torch.Tensor:
+        return random_bits(shape, self.dtype, self.seed)
+
+
+def random_bits(shape: Shape, dtype: torch.dtype, seed: int | None) -> torch.Tensor:
+    """A contiguous tensor of random bits; bool holds 0 and 1. Without a seed, all bits are 0."""
+    elements = torch.Size(shape).numel()
+    if seed is None or elements == 0:
+        return torch.zeros(shape, dtype=torch.uint8).to(dtype)
+    generator = torch.Generator().manual_seed(seed)
+    if dtype == torch.bool:
+        return torch.randint(0, 2, shape, generator=generator).to(torch.bool)
+    noise = torch.randint(0, 256, (elements * dtype.itemsize,), generator=generator, dtype=torch.uint8)
+    return noise.view(dtype).view(shape)
+
+
+@dataclass(frozen=True)
+class Move:
+    """A layout, what its `pack` is given, and what its `restore` is given."""
+
+    tables: Tables
+    given_to_pack: Payload
+    given_to_restore: Payload
+
+    @property
+    def values(self) -> torch.Tensor:
+        """`[batch, original_sequence, ...]`."""
+        return self.given_to_pack.tensor
+
+    @property
+    def packed(self) -> torch.Tensor:
+        """`[batch, padded_sequence, ...]` of the same dtype."""
+        return self.given_to_restore.tensor
+
+
+@dataclass(frozen=True)
+class WholeNumbers:
+    """A layout and values from -8 to 8 in float64, whose sums and products are exact in any order."""
+
+    tables: Tables
+    seed: int
+
+    @cached_property
+    def tensors(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """`[batch, original_sequence, 2]` and `[batch, padded_sequence, 2]`."""
+        generator = torch.Generator().manual_seed(self.seed)
+        values, packed = (
+            torch.randint(-8, 9, (*shape, 2), generator=generator).to(torch.float64)
+            for shape in (self.tables.input_shape, self.tables.packed_shape)
+        )
+        return values, packed
+
+
+WrongArgument = Literal[
+    "float lengths",
+    "int16 lengths",
+    "bool spans",
+    "another batch",
+    "one row for two",
+    "three axes",
+    "one span more",
+    "alignment 0",
+    "alignment -4",
+    "minimum_length -1",
+]
+
+
+@dataclass(frozen=True)
+class WrongArguments:
+    """A good call, and what to make wrong in it."""
+
+    good: Tables
+    wrong: WrongArgument
+
+    @property
+    def tables(self) -> Tables:
+        """The call with the wrong argument."""
+        good, lengths = self.good, self.good.lengths
+        batch, original_sequence = good.input_shape
+        one_more = torch.cat([lengths, torch.zeros(batch, 1, dtype=lengths.dtype)], dim=1)
+        match self.wrong:
+            case "float lengths":
+                return replace(good, seq_lens=good.seq_lens.to(torch.float32))
+            case "int16 lengths":
+                return replace(good, seq_lens=good.seq_lens.to(torch.int16))
+            case "bool spans":
+                return replace(good, seq_lens_padded=good.seq_lens.to(torch.bool))
+            case "another batch":
+                return replace(good, input_shape=(batch + 1, original_sequence))
+            case "one row for two":
+                nothing = torch.zeros(1, 1, dtype=lengths.dtype)
+                return replace(good, seq_lens=nothing, seq_lens_padded=None, input_shape=(2, original_sequence))
+            case "three axes":
+                return replace(good, seq_lens=lengths.unsqueeze(0), seq_lens_padded=None)
+            case "one span more":
+                return replace(good, seq_lens=lengths, seq_lens_padded=one_more)
+            case "alignment 0":
+                return replace(good, alignment=0)
+            case "alignment -4":
+                return replace(good, alignment=-4)
+            case "minimum_length -1":
+                return replace(good, minimum_length=-1)
+
+
+WrongValue = Literal[
+    "a slot more",
+    "a row more",
+    "a row for all",
+    "no slot axis",
+    "no axis",
+    "another device",
+    "float8_e8m0fnu",
+    "a list",
+]
+
+
+@dataclass(frozen=True)
+class WrongValues:
+    """A layout, trailing axes, and what to make wrong in values of that shape."""
+
+    tables: Tables
+    trailing: Shape
+    wrong: WrongValue
+
+    @property
+    def values(self) -> Any:
+        """The wrong values."""
+        batch, slots = self.tables.input_shape
+        match self.wrong:
+            case "a slot more":
+                return torch.zeros(batch, slots + 1, *self.trailing)
+            case "a row more":
+                return torch.zeros(batch + 1, slots, *self.trailing)
+            case "a row for all":  # only broadcasting would take it
+                return torch.zeros(1 if batch != 1 else 2, slots, *self.trailing)
+            case "no slot axis":
+                return torch.zeros(batch)
+            case "no axis":
+                return torch.zeros(())
+            case "another device":
+                return torch.zeros(batch, slots, *self.trailing, device="meta")
+            case "float8_e8m0fnu":  # it has no zero
+                return torch.zeros(batch, slots, *self.trailing, dtype=torch.uint8).view(torch.float8_e8m0fnu)
+            case "a list":
+                return [[0] * slots] * batch
+
+    @property
+    def error(self) -> type[Exception]:
+        """The class that must refuse them."""
+        return TypeError if self.wrong in ("float8_e8m0fnu", "a list") else ValueError
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """A layout that divides into so many shards, and what `pack` is given."""
+
+    tables: Tables
+    size: int
+    given_to_pack: Payload
+
+    @property
+    def values(self) -> torch.Tensor:
+        """`[batch, original_sequence, ...]`."""
+        return self.given_to_pack.tensor
+
+
+@dataclass(frozen=True)
+class RowSlice:
+    """A layout and a slice of its rows."""
+
+    tables: Tables
+    rows: slice
+
+
+@dataclass(frozen=True)
+class FillCase:
+    """A dtype and a fill for it, legal or not."""
+
+    dtype: torch.dtype
+    fill: Any
+
+
+def _written(table: torch.Tensor | None) -> str:
+    if table is None:
+        return "None"
+    # A list says nothing of the axes of a table without entries.
+    shape = "" if table.numel() else f".reshape({tuple(table.shape)})"
+    return f"torch.tensor({table.tolist()}, dtype={table.dtype}){shape}"

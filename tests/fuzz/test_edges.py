@@ -1,0 +1,90 @@
+"""The strategies really draw the edges that they are there for."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import hypothesis
+import pytest
+import torch
+from hypothesis import strategies as st
+
+from alignpack.backends import torch_backend
+from alignpack_fuzz import edges, strategies
+from alignpack_fuzz.cases import Tables
+from alignpack_fuzz.laws import LAWS
+from alignpack_fuzz.runner import check
+from alignpack_fuzz.targets import BACKENDS
+
+EXAMPLES = 1000
+LEAST = 10  # of these, each edge is met in one percent at least
+
+
+def count(cases: st.SearchStrategy[Any]) -> Counter[str]:
+    """How many of the examples meet each edge."""
+    counts: Counter[str] = Counter()
+
+    @hypothesis.seed(0)
+    @hypothesis.settings(
+        max_examples=EXAMPLES,
+        database=None,
+        phases=[hypothesis.Phase.generate],
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    @hypothesis.given(case=cases)
+    def draw(case: Any) -> None:
+        counts.update(edges.met(case))
+
+    draw()
+    return counts
+
+
+def rare(counts: Counter[str], names: Iterable[str]) -> dict[str, int]:
+    return {name: counts[name] for name in names if counts[name] < LEAST}
+
+
+def test_tables_meet_their_edges() -> None:
+    counts = count(strategies.tables())
+    assert rare(counts, set(edges.TABLE_EDGES) - set(edges.ONLY_CORRUPTED)) == {}
+    assert {name: counts[name] for name in edges.ONLY_CORRUPTED if counts[name]} == {}
+
+
+def test_corrupted_tables_meet_theirs() -> None:
+    assert rare(count(strategies.corrupted_tables()), edges.ONLY_CORRUPTED) == {}
+
+
+def test_payloads_meet_their_edges() -> None:
+    assert rare(count(strategies.moves(strategies.DTYPES)), edges.PAYLOAD_EDGES) == {}
+
+
+def test_wide_and_narrow_values_reach_both_paths(monkeypatch: pytest.MonkeyPatch) -> None:
+    reached: Counter[str] = Counter()
+    for name in ("_gather_wide", "_gather_narrow"):
+        original = getattr(torch_backend, name)
+
+        def spy(*arguments: Any, name: str = name, original: Any = original) -> torch.Tensor:
+            reached[name] += 1
+            moved: torch.Tensor = original(*arguments)
+            return moved
+
+        monkeypatch.setattr(torch_backend, name, spy)
+    check(LAWS["values_are_moved"], BACKENDS[0], examples=200, seed=0)
+    assert min(reached["_gather_wide"], reached["_gather_narrow"]) > 50
+
+
+def test_edges_are_recognised() -> None:
+    tables = Tables(torch.tensor([[-1000, 1, 1, 0, 5, 0]]), torch.tensor([[0, 1, 7, 0, 5, 0]]), (1, 14), 4)
+    assert edges.met(tables) == {
+        "absent -1000 first",
+        "absent 0 between",
+        "absent 0 last",
+        "different markers in the two tables",
+        "a document of one token",
+        "two documents of one token",
+        "a length one above the alignment",
+        "a span with slack",
+        "slack wider than a group",
+        "a row with a tail",
+        "int64",
+        "alignment 4",
+    }
