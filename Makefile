@@ -7,7 +7,11 @@ STAMP := .venv/ready
 # One malloc setting for every candidate of a benchmark: freed memory is kept, so that no call pays page faults at random.
 MEASURED := MALLOC_TRIM_THRESHOLD_=1073741824 MALLOC_MMAP_THRESHOLD_=33554432
 
-.PHONY: setup demo test check fuzz bench wheel clean
+# How long `make fuzz` runs, and on what.
+MINUTES ?= 10
+TARGET ?= alignpack
+
+.PHONY: setup demo test check fuzz faults bench wheel clean
 
 setup: $(STAMP)
 
@@ -33,7 +37,10 @@ check: $(STAMP)
 	$(BIN)/mypy
 
 fuzz: $(STAMP)
-	HYPOTHESIS_PROFILE=fuzz $(BIN)/pytest tests/test_parity.py tests/test_errors.py tests/test_fill.py
+	$(BIN)/alignpack-fuzz --target $(TARGET) --minutes $(MINUTES) --report fuzz-report.json
+
+faults: $(STAMP)
+	$(BIN)/alignpack-fuzz --faults
 
 bench: $(STAMP)
 	$(MEASURED) $(BIN)/pytest bench --benchmark-enable --benchmark-only
@@ -44,5 +51,5 @@ wheel: $(STAMP)
 	$(BIN)/python .ci/check_wheel.py dist/*.whl
 
 clean:
-	rm -rf .venv dist build .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .benchmarks
+	rm -rf .venv dist build fuzz-report.json .alignpack-fuzz .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .benchmarks
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
