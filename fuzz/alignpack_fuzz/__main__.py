@@ -31,9 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         if options.faults:
-            from alignpack_fuzz.faults import run_faults
+            from alignpack_fuzz.faults.running import run_faults
 
-            return CLEAN if run_faults(options.examples or 300, options.seed) else FOUND
+            return CLEAN if run_faults(options.examples, options.seed) else FOUND
         target, laws = find_target(options.target), choose(options.laws)
     except ValueError as error:
         print(f"alignpack-fuzz: {error}", file=sys.stderr)

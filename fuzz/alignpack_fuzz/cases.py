@@ -1,5 +1,6 @@
 """The inputs of the laws: small, built when they are used, and written as Python that builds them again."""
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -99,7 +100,10 @@ class Payload:
 
 
 def random_bits(shape: Shape, dtype: torch.dtype, seed: int | None) -> torch.Tensor:
-    """A contiguous tensor of random bits; bool holds 0 and 1. Without a seed, all bits are 0."""
+    """A contiguous tensor of random bits, an eighth of them odd values; bool holds 0 and 1.
+
+    Without a seed, all bits are 0.
+    """
     elements = torch.Size(shape).numel()
     if seed is None or elements == 0:
         return torch.zeros(shape, dtype=torch.uint8).to(dtype)
@@ -107,7 +111,21 @@ def random_bits(shape: Shape, dtype: torch.dtype, seed: int | None) -> torch.Ten
     if dtype == torch.bool:
         return torch.randint(0, 2, shape, generator=generator).to(torch.bool)
     noise = torch.randint(0, 256, (elements * dtype.itemsize,), generator=generator, dtype=torch.uint8)
-    return noise.view(dtype).view(shape)
+    # In wide dtypes random bits never hit what masks, sentinels and arithmetic confuse: -1, both zeros, the limits.
+    odd = _odd_values(dtype).view(torch.uint8).view(-1, dtype.itemsize)
+    chosen = torch.rand(elements, generator=generator) < 1 / 8
+    picks = torch.randint(0, len(odd), (elements,), generator=generator)
+    bits = torch.where(chosen.unsqueeze(1), odd[picks], noise.view(elements, dtype.itemsize))
+    return bits.view(-1).view(dtype).view(shape)
+
+
+def _odd_values(dtype: torch.dtype) -> torch.Tensor:
+    if dtype.is_complex:
+        return torch.tensor([complex(-0.0, 0.0), complex(0.0, -0.0), complex(math.nan, 1), -1, 1, 0]).to(dtype)
+    if dtype.is_floating_point:
+        return torch.tensor([-0.0, 0.0, -1.0, 1.0, math.nan, -math.nan, torch.finfo(dtype).max]).to(dtype)
+    info = torch.iinfo(dtype)
+    return torch.tensor([0, 1, -1, -100, max(info.min, -(2**63)), min(info.max, 2**63 - 1)]).to(dtype)
 
 
 @dataclass(frozen=True)
@@ -153,6 +171,7 @@ WrongArgument = Literal[
     "bool spans",
     "another batch",
     "one row for two",
+    "a flat table for two rows",
     "three axes",
     "one span more",
     "alignment 0",
@@ -186,6 +205,9 @@ class WrongArguments:
             case "one row for two":
                 nothing = torch.zeros(1, 1, dtype=lengths.dtype)
                 return replace(good, seq_lens=nothing, seq_lens_padded=None, input_shape=(2, original_sequence))
+            case "a flat table for two rows":
+                nothing = torch.zeros(1, dtype=lengths.dtype)
+                return replace(good, seq_lens=nothing, seq_lens_padded=None, input_shape=(2, original_sequence))
             case "three axes":
                 return replace(good, seq_lens=lengths.unsqueeze(0), seq_lens_padded=None)
             case "one span more":
@@ -202,6 +224,7 @@ WrongValue = Literal[
     "a slot more",
     "a row more",
     "a row for all",
+    "a slot for all",
     "no slot axis",
     "no axis",
     "another device",
@@ -220,8 +243,15 @@ class WrongValues:
 
     @property
     def values(self) -> Any:
-        """The wrong values."""
-        batch, slots = self.tables.input_shape
+        """Wrong values for `pack`."""
+        return self._values(*self.tables.input_shape)
+
+    @property
+    def packed(self) -> Any:
+        """Wrong values for `restore`."""
+        return self._values(*self.tables.packed_shape)
+
+    def _values(self, batch: int, slots: int) -> Any:
         match self.wrong:
             case "a slot more":
                 return torch.zeros(batch, slots + 1, *self.trailing)
@@ -229,6 +259,8 @@ class WrongValues:
                 return torch.zeros(batch + 1, slots, *self.trailing)
             case "a row for all":  # only broadcasting would take it
                 return torch.zeros(1 if batch != 1 else 2, slots, *self.trailing)
+            case "a slot for all":
+                return torch.zeros(batch, 1 if slots != 1 else 2, *self.trailing)
             case "no slot axis":
                 return torch.zeros(batch)
             case "no axis":
@@ -270,10 +302,10 @@ class RowSlice:
 
 @dataclass(frozen=True)
 class FillCase:
-    """A dtype and a fill for it, legal or not."""
+    """A dtype and fills for it, legal or not."""
 
     dtype: torch.dtype
-    fill: Any
+    fills: tuple[Any, ...]
 
 
 def _written(table: torch.Tensor | None) -> str:

@@ -70,10 +70,10 @@ def named(name: str) -> Iterator[None]:
         raise AssertionError(f"{name}: {error}") from None
 
 
-def outcome(call: Callable[[], Any]) -> Any:
+def outcome(call: Callable[..., Any], *arguments: Any) -> Any:
     """What the call gives, or the TypeError or ValueError with which it refuses."""
     try:
-        return call()
+        return call(*arguments)
     except (TypeError, ValueError) as error:
         return error
 

@@ -13,6 +13,7 @@ from alignpack_fuzz.cases import Tables
 from alignpack_fuzz.compare import FIELDS, outcome
 from alignpack_fuzz.edges import parts
 from alignpack_fuzz.runner import Run
+from alignpack_fuzz.targets import REFERENCE
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 SHOWN_SLOTS = 64
@@ -43,10 +44,10 @@ def picture(tables: Tables, target: Any) -> str:
         row 0 input     a a a . b b . .
         row 0 packed    a a a . b b . .
     """
-    expected = outcome(lambda: tables.reference)
+    expected = outcome(tables.build, REFERENCE)
     if isinstance(expected, Exception):
         return f"{tables!r}\nis refused by the reference: {expected}"
-    actual = outcome(lambda: tables.build(target))
+    actual = outcome(tables.build, target)
     lines = []
     for row in range(tables.input_shape[0]):
         packed_ids = expected.sequence_ids[row].tolist()
@@ -67,7 +68,7 @@ def conformance_entry(run: Run) -> dict[str, Any]:
     tables = next(parts(run.case, Tables), None)
     if tables is None:
         return {"law": run.law.name, "case": repr(run.case)}
-    expected = outcome(lambda: tables.reference)
+    expected = outcome(tables.build, REFERENCE)
     entry = {
         "id": f"{run.law.name}",
         "kind": run.law.meaning.split("\n")[0],

@@ -122,31 +122,67 @@ def tables(draw: st.DrawFn) -> Tables:
     )
 
 
+_CORRUPTIONS = st.sampled_from(
+    ("any", "any", "any", "short span", "span past the row", "absent span", "ignored", "wrap")
+)
+
+
 @st.composite
 def corrupted_tables(draw: st.DrawFn) -> Tables:
     """Arguments of which one to three facts were changed; some still describe a layout."""
     whole = draw(tables())
     changed = [table.clone() for table in (whole.seq_lens, whole.seq_lens_padded) if table is not None]
     batch, original_sequence = whole.input_shape
-    for _ in range(draw(st.integers(1, 3))):
-        table = draw(st.sampled_from(changed))
-        limit = torch.iinfo(table.dtype).max
-        entry = st.sampled_from(
-            [
-                *(-1, -100, -999, -1001),  # negative, label ignore values, one off the marker
-                *(0, -1000),  # a present document beside an absent span, and the other way round
-                *(1, 5, original_sequence, original_sequence + 1),  # a short span, a span past the row
-                *(limit, limit - 1, limit // 2 + 1, limit // 4 + 1, -limit - 1),  # sums that wrap, even to 0
-            ]
-        )
-        if table.numel():
-            table.view(-1)[draw(st.integers(0, table.numel() - 1))] = draw(entry)
-    if draw(st.booleans()):
-        original_sequence = draw(st.integers(0, original_sequence))  # the documents no longer fit
-    seq_lens, *spans = changed
+    documents = whole.lengths.shape[1]
+    lengths, spans = (table.view(batch, documents) for table in (changed[0], changed[-1]))
+    with_spans = len(changed) == 2
+    present, long, absent = lengths > 0, lengths > 1, lengths <= 0
+    # One fault and nothing else, where chance alone would seldom leave the rest in order.
+    corruption = draw(_CORRUPTIONS)
+    match corruption:
+        case "short span" if with_spans and long.any():
+            row, document = draw(st.sampled_from(long.nonzero().tolist()))
+            spans[row, document] = draw(st.sampled_from((1, int(lengths[row, document]) - 1)))
+        case "span past the row" if with_spans and present.any():
+            # The last span of a row ends behind it, although its tokens do not.
+            row, _ = draw(st.sampled_from(present.nonzero().tolist()))
+            document = int(present[row].nonzero()[-1])
+            spans[row, document] += original_sequence + 1 - int(spans[row].clamp_min(0).sum())
+        case "absent span" if with_spans and absent.any():
+            row, document = draw(st.sampled_from(absent.nonzero().tolist()))
+            spans[row, document] = draw(st.sampled_from((1, 2, -1)))
+        case "ignored" if documents > 0 and batch > 0:
+            # Negative numbers that mean something elsewhere: a document that is neither present nor absent.
+            row, document = draw(st.integers(0, batch - 1)), draw(st.integers(0, documents - 1))
+            spans[row, document] = draw(st.sampled_from(ABSENT))
+            lengths[row, document] = draw(st.sampled_from((-1, -100, -999, -1001)))
+        case "wrap" if documents > 1 and batch > 0:
+            # Twice the limit wraps to -2, and with 2 more to 0, which seems to fit.
+            row = draw(st.integers(0, batch - 1))
+            limit = torch.iinfo(spans.dtype).max
+            entries = draw(st.permutations(([limit, limit, 2] + [0] * documents)[:documents]))
+            lengths[row] = torch.tensor([min(entry, 1) for entry in entries])
+            spans[row] = torch.tensor(entries)
+        case _:
+            for _ in range(draw(st.integers(1, 3))):
+                table = draw(st.sampled_from(changed))
+                limit = torch.iinfo(table.dtype).max
+                entry = st.sampled_from(
+                    [
+                        *(-1, -100, -999, -1001),  # negative, label ignore values, one off the marker
+                        *(0, -1000),  # a present document beside an absent span, and the other way round
+                        *(1, 5, original_sequence, original_sequence + 1),  # a short span, a span past the row
+                        *(limit, limit - 1, limit // 2 + 1, limit // 4 + 1, -limit - 1),  # sums that wrap
+                    ]
+                )
+                if table.numel():
+                    table.view(-1)[draw(st.integers(0, table.numel() - 1))] = draw(entry)
+            if draw(st.booleans()):
+                original_sequence = draw(st.integers(0, original_sequence))  # the documents no longer fit
+    seq_lens, *padded = changed
     return Tables(
         seq_lens,
-        spans[0] if spans else None,
+        padded[0] if padded else None,
         (batch, original_sequence),
         whole.alignment,
         whole.minimum_length,
@@ -217,14 +253,16 @@ def row_slices() -> st.SearchStrategy[RowSlice]:
 def fill_cases(draw: st.DrawFn) -> FillCase:
     """Fills at and beyond the edges of a dtype that NumPy has, too."""
     dtype = draw(st.sampled_from(NUMPY_DTYPES))
-    return FillCase(dtype, draw(fills(dtype)))
+    # All edges at once, as each pair of a dtype and a fill would be rare.
+    return FillCase(dtype, (*edges_of_fills(dtype), draw(st.integers()), draw(st.floats())))
 
 
-def fills(dtype: torch.dtype) -> st.SearchStrategy[Any]:
+def edges_of_fills(dtype: torch.dtype) -> list[Any]:
     """Fills for a dtype, legal and illegal."""
     common: list[Any] = [0, -0.0, 0.0, 1, True, -1, -100, 0.5, 2.0**31, 2**63, 2**64 - 1, 2**64, float("nan")]
     common += [float("inf"), -float("inf"), 1e39, -1e39, 10**400, 1j, complex(-0.0, float("nan")), 2 + 0j]
     common += [np.float32(0.1), np.int64(-100), np.uint64(2**64 - 1), np.bool_(True), np.float16("nan")]
+    common += [torch.tensor(1), None, "1"]  # no numbers, though each might be read as one
     common += [np.float64(2.0**63), np.float64(2.0**64), np.longdouble(1)]
     common += [1 + 2**-11 + 2**-40, 2**60 + 2**36 + 1]  # rounded twice or once, to different float16 and float32
     if dtype.is_floating_point or dtype.is_complex:
@@ -232,5 +270,5 @@ def fills(dtype: torch.dtype) -> st.SearchStrategy[Any]:
         limits: list[Any] = [largest, -largest, largest * 1.0001, torch.finfo(dtype).tiny]
     else:
         info = torch.iinfo(dtype) if dtype != torch.bool else torch.iinfo(torch.uint8)
-        limits = [info.max, info.min, info.max + 1, info.min - 1, float(info.max)]
-    return st.sampled_from(common + limits) | st.integers() | st.floats()
+        limits = [info.max, info.min, info.max + 1, info.min - 1, float(info.max), np.float64(info.max + 1)]
+    return common + limits

@@ -57,7 +57,7 @@ FOUND = [
     ("fields_are_right", NO_ROWS),
     ("fields_are_right", NO_SLOTS),
     # NumPy finds np.float64(2.0**63) equal to 2**63 - 1.
-    *(("fills_are_exact_or_refused", FillCase(dtype, fill)) for dtype, fill in [
+    *(("fills_are_exact_or_refused", FillCase(dtype, (fill,))) for dtype, fill in [
         (torch.int64, np.float64(2.0**63)),
         (torch.uint64, np.float64(2.0**64)),
         (torch.float32, np.longdouble("1e400")),
