@@ -16,7 +16,7 @@ CPU = torch.device("cpu")
 def absent(monkeypatch: pytest.MonkeyPatch) -> Backend:
     """A backend that stands first and cannot run."""
     backend = dataclasses.replace(BACKENDS["torch"], name="absent", unavailable=lambda _: "its package is not there")
-    monkeypatch.setattr(backends, "BACKENDS", {"absent": backend, **BACKENDS})
+    monkeypatch.setattr(backends, "BACKENDS", {"absent": backend, "torch": BACKENDS["torch"]})
     return backend
 
 

@@ -94,6 +94,23 @@ def test_integers_and_constants_have_no_gradient(layout: PackedSequenceLayout) -
         assert not layout.pack(torch.zeros(2, 7, requires_grad=True)).requires_grad
 
 
+@pytest.mark.parametrize("trailing", [(), (1,), (5,)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex128])
+def test_results_may_be_changed_in_place(
+    move: tuple[Move, torch.Size, torch.Size], trailing: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    function, taken, given = move
+    values = torch.ones(*taken, *trailing, dtype=dtype, requires_grad=True)
+    moved = function(values)
+    assert moved._base is None
+    moved.mul_(2)[:, 0] = 0
+    upstream = torch.ones(*given, *trailing, dtype=dtype)
+    (gradient,) = torch.autograd.grad(moved, values, upstream)
+    upstream[:, 0] = 0
+    (expected,) = torch.autograd.grad(function(values), values, 2 * upstream)
+    assert_same_bits(gradient, expected)
+
+
 def test_gradients_repeat_bit_for_bit(move: tuple[Move, torch.Size, torch.Size]) -> None:
     function, taken, given = move
     torch.use_deterministic_algorithms(True)

@@ -83,6 +83,16 @@ def test_to_moves_every_tensor_and_keeps_the_integers() -> None:
     assert moved._integers() == (4, 8, 16)
 
 
+def test_to_takes_no_dtype() -> None:
+    with pytest.raises(TypeError):
+        build().to(torch.bfloat16)  # type: ignore[arg-type]
+
+
+def test_a_slice_keeps_no_other_rows_alive() -> None:
+    part = build()[1:]
+    assert {tensor.untyped_storage().nbytes() for tensor in part._tensors()} == {8 * 8}
+
+
 def test_pin_memory_asks_for_every_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self + 1)  # pinning itself needs an accelerator
     layout = build()

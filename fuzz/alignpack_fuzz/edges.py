@@ -20,7 +20,7 @@ def met(case: Any) -> set[str]:
     Example:
         >>> import torch
         >>> sorted(met(Tables(torch.tensor([[3, 0]]), None, (1, 3), 4)))[:3]
-        ['absent 0 last', 'alignment 4', 'alignment wider than the row']
+        ['a full row', 'a length one below the alignment', 'absent 0 last']
     """
     names = {name for tables in parts(case, Tables) for name, holds in TABLE_EDGES.items() if holds(tables)}
     return names | {name for payload in parts(case, Payload) for name, holds in PAYLOAD_EDGES.items() if holds(payload)}

@@ -135,7 +135,7 @@ class PackedSequenceLayout:
         return {key: gather_rows(batch[key], index, inverse, *how) for key, how in ready.items()}
 
     def __getitem__(self, rows: slice) -> "PackedSequenceLayout":
-        """The layout of those rows, `layout[i:j]`; it shares memory with this one.
+        """The layout of those rows, `layout[i:j]`, in memory of its own.
 
         Raises:
             TypeError: the subscript is no slice.
@@ -145,7 +145,7 @@ class PackedSequenceLayout:
             raise errors.not_rows(rows)
         if rows.step is not None and rows.step < 1:
             raise errors.not_forward(rows.step)
-        return self._map(lambda field: field[rows].contiguous())
+        return self._map(lambda field: field[rows].clone(memory_format=torch.contiguous_format))
 
     def shard(self, rank: int, size: int) -> "PackedSequenceLayout":
         """The part of every row that one rank holds under contiguous context parallelism.
@@ -213,7 +213,8 @@ class PackedSequenceLayout:
 
     def to(self, device: torch.device | str | int, non_blocking: bool = False) -> "PackedSequenceLayout":
         """The layout on that device; `non_blocking` is that of `torch.Tensor.to`."""
-        return self._map(lambda field: field.to(device, non_blocking=non_blocking))
+        target = torch.device(device)  # a dtype, which Tensor.to would take as well, would round the maps
+        return self._map(lambda field: field.to(target, non_blocking=non_blocking))
 
     def pin_memory(self) -> "PackedSequenceLayout":
         """The layout in page-locked host memory, from which `to(device, non_blocking=True)` does not wait."""

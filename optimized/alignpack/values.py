@@ -91,10 +91,3 @@ def as_words(values: torch.Tensor) -> torch.Tensor:
     if values.dtype == torch.complex128:
         return torch.view_as_real(values).view(word)
     return values.view(word)
-
-
-def from_words(words: torch.Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
-    """Contiguous integers as what they stand for."""
-    if words.dtype != dtype:
-        words = words.view(dtype)
-    return words if words.shape == shape else words.view(shape)

@@ -1,9 +1,11 @@
 """Deliberate faults in the gradients of `pack` and `restore`; the values are moved rightly."""
 
+from typing import Any
+
 import torch
 
 from alignpack_fuzz.faults.values import read_in_order
-from alignpack_fuzz.faults.wrapping import wrong_gradient
+from alignpack_fuzz.faults.wrapping import FaultyLayout, wrong_gradient, wrong_object
 
 
 def gather(gradient: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
@@ -147,3 +149,30 @@ class _WrongTwice(torch.autograd.Function):
         straight = torch.arange(index.shape[1]).expand_as(index)
         straight = straight.masked_fill((index < 0) | (straight > limit), -1)
         return gather(upstream, straight), None, None
+
+
+# --- results -------------------------------------------------------------------------------------------------------------
+
+
+class _Viewed(torch.autograd.Function):
+    """What was moved, as a view of a tensor that nobody else knows."""
+
+    @staticmethod
+    def forward(ctx, moved):  # type: ignore[no-untyped-def]
+        del ctx
+        return moved.clone().view(moved.shape)
+
+    @staticmethod
+    def backward(ctx, upstream):  # type: ignore[no-untyped-def]
+        del ctx
+        return upstream
+
+
+@wrong_object("core", "results_are_independent")
+class ResultsAreViews(FaultyLayout):
+    """A result is a view of the words that it was written as, so that autograd lets nobody change it in place."""
+
+    def pack(self, values: torch.Tensor, fill: Any = 0, *, backend: str | None = None) -> torch.Tensor:
+        """See `PackedSequenceLayout`."""
+        viewed: torch.Tensor = _Viewed.apply(super().pack(values, fill, backend=backend))  # type: ignore[no-untyped-call]
+        return viewed

@@ -5,7 +5,7 @@ import torch
 from numpy.typing import NDArray
 
 from alignpack.tables import DocumentTables
-from alignpack.values import as_words, from_words
+from alignpack.values import as_words
 
 _GAP = -(2**40)
 """How far gaps move: below every column, so that one lower bound turns all their slots into padding."""
@@ -71,40 +71,38 @@ def _look_up(facts: torch.Tensor, runs: torch.Tensor) -> torch.Tensor:
 
 def gather_rows(values: torch.Tensor, index: torch.Tensor, words: tuple[int, ...]) -> torch.Tensor:
     """`out[b, i] = values[b, index[b, i]]`, and the fill where `index` is -1."""
-    shape = (*index.shape, *values.shape[2:])
-    if 0 in shape:
-        return values.new_empty(shape)
-    if values.ndim > 2 and values.shape[2:].numel() == 1:
-        values = values.flatten(1)
-    source = as_words(values)
-    # A shard takes few of many slots, and must not touch the others; the narrow form copies all.
-    if source.ndim == 2 and 2 * index.shape[1] >= source.shape[1]:
-        moved = _gather_narrow(source, index, words[0])
-    else:
-        moved = _gather_wide(source, index, words)
-    return from_words(moved, values.dtype, shape)
+    # The result is written through its words and given itself: were it a view of the words, autograd would refuse to
+    # let it be changed in place.
+    result = values.new_empty(*index.shape, *values.shape[2:])
+    if result.numel():
+        if values.ndim > 2 and values.shape[2:].numel() == 1:
+            values = values.flatten(1)
+        source = as_words(values)
+        # A shard takes few of many slots, and must not touch the others; the narrow form copies all.
+        if source.ndim == 2 and 2 * index.shape[1] >= source.shape[1]:
+            _gather_narrow(source, index, words[0], as_words(result).view(index.shape))
+        else:
+            _gather_wide(source, index, words, as_words(result))
+    return result
 
 
-def _gather_narrow(source: torch.Tensor, index: torch.Tensor, word: int) -> torch.Tensor:
-    """`[batch, slots]` words of any strides to `[batch, columns]`."""
+def _gather_narrow(source: torch.Tensor, index: torch.Tensor, word: int, out: torch.Tensor) -> None:
+    """`[batch, slots]` words of any strides into `[batch, columns]`."""
     # The fill stands in front of every row, so that -1 + 1 finds it and no mask is needed.
     front = source.new_full((source.shape[0], 1), word)
-    return torch.cat((front, source), dim=1).gather(1, index + 1)
+    torch.gather(torch.cat((front, source), dim=1), 1, index + 1, out=out)
 
 
-def _gather_wide(source: torch.Tensor, index: torch.Tensor, words: tuple[int, ...]) -> torch.Tensor:
-    """`[batch, slots, ...]` words to `[batch * columns, width]`."""
+def _gather_wide(source: torch.Tensor, index: torch.Tensor, words: tuple[int, ...], out: torch.Tensor) -> None:
+    """`[batch, slots, ...]` words into `[batch, columns, ...]`."""
     batch, slots = source.shape[:2]
-    width = source.shape[2:].numel()
-    if slots == 0:
-        moved = source.new_empty(index.numel(), width)
-    else:
+    rows_out = out.view(index.numel(), -1)
+    if slots > 0:
         rows = index.clamp_min(0)
         if batch > 1:
             rows += torch.arange(0, batch * slots, slots, device=index.device).unsqueeze(1)
-        moved = source.reshape(batch * slots, width).index_select(0, rows.reshape(-1))
-    _fill_rows(moved, index.reshape(-1) < 0, words)
-    return moved
+        torch.index_select(source.reshape(batch * slots, -1), 0, rows.reshape(-1), out=rows_out)
+    _fill_rows(rows_out, index.reshape(-1) < 0, words)
 
 
 def _fill_rows(rows: torch.Tensor, padding: torch.Tensor, words: tuple[int, ...]) -> None:
