@@ -93,6 +93,16 @@ def test_a_slice_keeps_no_other_rows_alive() -> None:
     assert {tensor.untyped_storage().nbytes() for tensor in part._tensors()} == {8 * 8}
 
 
+@pytest.mark.parametrize("trailing", [(), (3,)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex128])
+def test_a_layout_without_data_gives_shapes(trailing: tuple[int, ...], dtype: torch.dtype) -> None:
+    """On the meta device, where nothing can be read: so nothing on the way of a device tensor makes the host wait."""
+    layout = packed_layout(torch.tensor([[3, 2], [4, 0]]), None, (2, 5), 4).to("meta")
+    packed = layout.pack(torch.empty(2, 5, *trailing, dtype=dtype, device="meta"), 1)
+    assert (packed.shape, packed.dtype, packed.device.type) == ((2, 8, *trailing), dtype, "meta")
+    assert layout.restore(packed).shape == (2, 5, *trailing)
+
+
 def test_pin_memory_asks_for_every_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self + 1)  # pinning itself needs an accelerator
     layout = build()
