@@ -83,6 +83,11 @@ ARGUMENTS: list[tuple[dict[str, Any], type[Exception], str]] = [
         "seq_lens_padded must have the shape of seq_lens, got [1, 3] for a seq_lens of [1, 2]",
     ),
     (
+        {"seq_lens_padded": table([[4]])},
+        ValueError,
+        "seq_lens_padded must have the shape of seq_lens, got [1, 1] for a seq_lens of [1, 2]",
+    ),
+    (
         {"alignment": 2**31},
         ValueError,
         (
@@ -190,6 +195,14 @@ def test_the_first_fault_in_row_major_order_is_named(target: Target) -> None:
     wrong = Tables(table([[3, 3, -7], [-7, 9, 9]]), None, (2, 5), 4)
     with pytest.raises(LayoutError, match="row 0, document 1: seq_lens is 3, so"):
         wrong.build(target)
+
+
+def test_the_widest_row_is_legal() -> None:
+    nothing: dict[str, Any] = {"seq_lens_padded": None, "alignment": 1, "minimum_length": 2**31 - 1}
+    rows = alignpack.packed_layout(torch.zeros(1, 0, dtype=torch.int64), input_shape=(1, 0), device="meta", **nothing)
+    assert rows.source_indices.shape == (1, 2**31 - 1)
+    reference = alignpack_reference.packed_layout(np.zeros((0, 0), np.int64), input_shape=(0, 2**31 - 1), **nothing)
+    assert reference.source_indices.shape == reference.input_positions.shape == (0, 2**31 - 1)
 
 
 def test_tables_must_be_arrays(target: Target) -> None:
@@ -408,8 +421,9 @@ def test_a_layout_is_sliced_by_rows_only(target: Target) -> None:
         with pytest.raises(TypeError) as caught:
             layout[key]
         assert str(caught.value) == f"a layout is sliced by rows, layout[i:j], got {key!r}"
-    with pytest.raises(ValueError, match=r"^a layout is sliced forward, .* got -1$"):
-        layout[::-1]
+    for step in (-1, 0):
+        with pytest.raises(ValueError, match=rf"^a layout is sliced forward, .* got {step}$"):
+            layout[::step]
 
 
 def test_layout_error_is_a_plain_exception() -> None:

@@ -27,6 +27,16 @@ def test_alignpack_loads_neither_numba_nor_hypothesis() -> None:
     assert not loaded & {"numba", "hypothesis", "alignpack_fuzz"}
 
 
+def test_calls_do_not_load_the_compiler() -> None:
+    program = """
+import sys, torch, alignpack
+layout = alignpack.packed_layout(torch.tensor([[3]]), None, (1, 3), 4)
+layout.restore(layout.pack(torch.ones(1, 3, 2, requires_grad=True))).sum().backward()
+assert "torch._dynamo" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 def test_alignpack_imports_only_the_errors_of_the_reference() -> None:
     """The linter bans the names it knows; this finds any other way in."""
     imported: set[str] = set()

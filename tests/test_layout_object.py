@@ -3,13 +3,15 @@
 import dataclasses
 import inspect
 import json
+from types import MappingProxyType
 
+import numpy as np
 import pytest
 import torch
 import torch.utils._pytree as pytree
 
 import alignpack
-from alignpack import PackedSequenceLayout, packed_layout
+from alignpack import PackedSequenceLayout, packed_layout, tables
 from alignpack_fuzz.compare import assert_same_bits
 from alignpack_fuzz.targets import Target
 
@@ -83,6 +85,38 @@ def test_to_moves_every_tensor_and_keeps_the_integers() -> None:
     assert moved._integers() == (4, 8, 16)
 
 
+def test_to_passes_non_blocking_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed: list[object] = []
+
+    def to(tensor: torch.Tensor, _device: object, *, non_blocking: bool) -> torch.Tensor:
+        passed.append(non_blocking)
+        return tensor
+
+    layout = build()
+    monkeypatch.setattr(torch.Tensor, "to", to)
+    layout.to("cpu")
+    layout.to("cpu", non_blocking=True)
+    assert passed == [False] * 4 + [True] * 4
+
+
+def test_the_integers_are_plain() -> None:
+    layout = packed_layout(torch.tensor([[3]]), None, (1, 3), np.int64(4))  # type: ignore[arg-type]
+    assert type(layout.alignment) is int
+
+
+def test_host_tables_are_read_where_they_are() -> None:
+    lengths, spans = torch.tensor([[3, 2]]), torch.tensor([[4, 4]], dtype=torch.int32)
+    read, read_spans = tables._to_host(lengths, spans)
+    assert np.shares_memory(read, lengths.numpy())
+    assert read_spans is not None
+    assert (read.tolist(), read_spans.tolist()) == ([[3, 2]], [[4, 4]])
+
+
+def test_tables_that_cross_in_one_copy_keep_their_places() -> None:
+    lengths, spans = tables._in_one_copy(torch.tensor([[3, 2]]), torch.tensor([[4, 4]], dtype=torch.int32))
+    assert (lengths.tolist(), spans.tolist()) == ([[3, 2]], [[4, 4]])
+
+
 def test_to_takes_no_dtype() -> None:
     with pytest.raises(TypeError):
         build().to(torch.bfloat16)  # type: ignore[arg-type]
@@ -148,6 +182,16 @@ def test_pack_batch_packs_each_tensor(fast: Target) -> None:
     for name, values in layout.pack_batch(batch, fill=1).items():
         assert_same_bits(values, layout.pack(batch[name], 1))
     assert layout.pack_batch({}) == {}
+
+
+def test_pack_batch_takes_any_mapping_and_keeps_the_sign_of_a_fill() -> None:
+    layout = packed_layout(torch.tensor([[3]]), None, (1, 3), 4)
+    batch = MappingProxyType({"x": torch.ones(1, 3)})
+    assert_same_bits(
+        layout.pack_batch(batch, MappingProxyType({"x": -0.0}))["x"], torch.tensor([[1.0, 1.0, 1.0, -0.0]])
+    )
+    with pytest.raises(TypeError, match=r"^fill\['x'\] must be a Python or NumPy number"):
+        layout.pack_batch(batch, {"x": None})  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize(

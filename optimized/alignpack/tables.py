@@ -180,9 +180,13 @@ def _to_host(
     if seq_lens_padded is None:
         return _int64(seq_lens), None
     if seq_lens.device.type != "cpu" and seq_lens.device == seq_lens_padded.device:
-        both = _int64(torch.stack((seq_lens.to(torch.int64), seq_lens_padded.to(torch.int64))))
-        return both[0], both[1]
+        return _in_one_copy(seq_lens, seq_lens_padded)
     return _int64(seq_lens), _int64(seq_lens_padded)
+
+
+def _in_one_copy(seq_lens: torch.Tensor, seq_lens_padded: torch.Tensor) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    both = _int64(torch.stack((seq_lens.to(torch.int64), seq_lens_padded.to(torch.int64))))
+    return both[0], both[1]
 
 
 def _int64(table: torch.Tensor) -> NDArray[np.int64]:
