@@ -7,9 +7,10 @@ STAMP := .venv/ready
 # One malloc setting for every candidate of a benchmark: freed memory is kept, so that no call pays page faults at random.
 MEASURED := MALLOC_TRIM_THRESHOLD_=1073741824 MALLOC_MMAP_THRESHOLD_=33554432
 
-# How long `make fuzz` runs, and on what.
+# How long `make fuzz` runs, and on what; `make faults` uses one seed, so that a run is repeatable.
 MINUTES ?= 10
 TARGET ?= alignpack
+SEED ?= 1
 
 .PHONY: setup demo test check fuzz faults bench wheel clean
 
@@ -42,7 +43,7 @@ fuzz: $(STAMP)
 	$(BIN)/alignpack-fuzz --target $(TARGET) --minutes $(MINUTES) --report fuzz-report.json
 
 faults: $(STAMP)
-	$(BIN)/alignpack-fuzz --faults
+	$(BIN)/alignpack-fuzz --faults --seed $(SEED)
 
 bench: $(STAMP)
 	$(MEASURED) $(BIN)/pytest bench --benchmark-enable --benchmark-only
