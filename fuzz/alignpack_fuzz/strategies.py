@@ -264,7 +264,8 @@ def edges_of_fills(dtype: torch.dtype) -> list[Any]:
     common += [np.float32(0.1), np.int64(-100), np.uint64(2**64 - 1), np.bool_(True), np.float16("nan")]
     common += [torch.tensor(1), None, "1"]  # no numbers, though each might be read as one
     common += [np.float64(2.0**63), np.float64(2.0**64), np.longdouble(1)]
-    common += [1 + 2**-11 + 2**-40, 2**60 + 2**36 + 1, -(2**60 + 2**36 + 1)]  # rounded twice or once, to different float16 and float32
+    # Rounded twice or once, they become different float16 and float32.
+    common += [1 + 2**-11 + 2**-40, 2**60 + 2**36 + 1, -(2**60 + 2**36 + 1)]
     if dtype.is_floating_point or dtype.is_complex:
         largest = torch.finfo(dtype).max
         limits: list[Any] = [largest, -largest, largest * 1.0001, torch.finfo(dtype).tiny]
