@@ -277,6 +277,12 @@ VALUES: list[tuple[Any, Any, type[Exception], str]] = [
         "fill must be a Python or NumPy number (no long double), got longdouble",
     ),
     (
+        torch.zeros(1, 8, dtype=torch.complex64),
+        np.clongdouble(1),
+        TypeError,
+        "fill must be a Python or NumPy number (no long double), got clongdouble",
+    ),
+    (
         torch.zeros(1, 8, dtype=torch.int64),
         np.float64(2.0**63),  # NumPy would find it equal to 2**63 - 1
         ValueError,

@@ -50,6 +50,11 @@ def test_bits(fast: Target, fill: Any, dtype: torch.dtype, bits: int) -> None:
     assert packed_fill(fast, fill, dtype).view(WORD_DTYPES[dtype]).tolist() == [bits]
 
 
+def test_a_default_device_moves_no_fill() -> None:
+    with torch.device("meta"):
+        assert fill_words(0.5, torch.float32) == (0x3F000000,)
+
+
 def test_complex_bits() -> None:
     assert fill_words(complex(1.0, -0.0), torch.complex128) == (0x3FF0 << 48, -(2**63))
     assert fill_words(complex(-0.0, 1.0), torch.complex64) == ((0x3F800000 << 32) + 2**31,)

@@ -80,6 +80,17 @@ def test_forward_mode(move: tuple[Move, torch.Size, torch.Size]) -> None:
     assert_same_bits(moved, function(tangent))
 
 
+def test_tangents_can_be_differentiated(move: tuple[Move, torch.Size, torch.Size]) -> None:
+    function, taken, given = move
+    tangent, upstream = torch.randn(*taken, 3, requires_grad=True), torch.randn(*given, 3)
+    with forward_ad.dual_level():
+        moved = forward_ad.unpack_dual(function(forward_ad.make_dual(torch.ones(*taken, 3), tangent))).tangent
+        assert moved is not None
+        (gradient,) = torch.autograd.grad(moved, tangent, upstream)
+    values = torch.ones(*taken, 3, requires_grad=True)
+    assert_same_bits(gradient, torch.autograd.grad(function(values), values, upstream)[0])
+
+
 def test_forward_mode_of_the_fill_is_zero(layout: PackedSequenceLayout) -> None:
     values = torch.ones(2, 7)
     with forward_ad.dual_level():

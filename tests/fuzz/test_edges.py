@@ -62,10 +62,9 @@ def test_wide_and_narrow_values_reach_both_paths(monkeypatch: pytest.MonkeyPatch
     for name in ("_gather_wide", "_gather_narrow"):
         original = getattr(torch_backend, name)
 
-        def spy(*arguments: Any, name: str = name, original: Any = original) -> torch.Tensor:
+        def spy(*arguments: Any, name: str = name, original: Any = original, **options: Any) -> Any:
             reached[name] += 1
-            moved: torch.Tensor = original(*arguments)
-            return moved
+            return original(*arguments, **options)
 
         monkeypatch.setattr(torch_backend, name, spy)
     check(LAWS["values_are_moved"], BACKENDS[0], examples=200, seed=0)

@@ -71,26 +71,31 @@ def _look_up(facts: torch.Tensor, runs: torch.Tensor) -> torch.Tensor:
 
 def gather_rows(values: torch.Tensor, index: torch.Tensor, words: tuple[int, ...]) -> torch.Tensor:
     """`out[b, i] = values[b, index[b, i]]`, and the fill where `index` is -1."""
+    one_word = values.ndim > 2 and values.shape[2:].numel() == 1
+    source = as_words(values.flatten(1) if one_word else values)
+    # A shard takes few of many slots, and must not touch the others; the narrow form copies all.
+    narrow = source.ndim == 2 and 2 * index.shape[1] >= source.shape[1]
+    if narrow and source.dtype == values.dtype and not one_word:
+        return _gather_narrow(source, index, words[0])
     # The result is written through its words and given itself: were it a view of the words, autograd would refuse to
     # let it be changed in place.
     result = values.new_empty(*index.shape, *values.shape[2:])
-    if result.numel():
-        if values.ndim > 2 and values.shape[2:].numel() == 1:
-            values = values.flatten(1)
-        source = as_words(values)
-        # A shard takes few of many slots, and must not touch the others; the narrow form copies all.
-        if source.ndim == 2 and 2 * index.shape[1] >= source.shape[1]:
-            _gather_narrow(source, index, words[0], as_words(result).view(index.shape))
-        else:
-            _gather_wide(source, index, words, as_words(result))
+    if result.numel() == 0:
+        return result
+    if narrow:
+        _gather_narrow(source, index, words[0], out=as_words(result).view(index.shape))
+    else:
+        _gather_wide(source, index, words, out=as_words(result))
     return result
 
 
-def _gather_narrow(source: torch.Tensor, index: torch.Tensor, word: int, out: torch.Tensor) -> None:
-    """`[batch, slots]` words of any strides into `[batch, columns]`."""
+def _gather_narrow(
+    source: torch.Tensor, index: torch.Tensor, word: int, out: torch.Tensor | None = None
+) -> torch.Tensor:
+    """`[batch, slots]` words of any strides to `[batch, columns]`."""
     # The fill stands in front of every row, so that -1 + 1 finds it and no mask is needed.
     front = source.new_full((source.shape[0], 1), word)
-    torch.gather(torch.cat((front, source), dim=1), 1, index + 1, out=out)
+    return torch.gather(torch.cat((front, source), dim=1), 1, index + 1, out=out)
 
 
 def _gather_wide(source: torch.Tensor, index: torch.Tensor, words: tuple[int, ...], out: torch.Tensor) -> None:
