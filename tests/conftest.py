@@ -13,7 +13,7 @@ from alignpack_fuzz.targets import BACKENDS, REFERENCE, Target
 _common = settings(
     deadline=None, derandomize=False, database=DirectoryBasedExampleDatabase(".hypothesis/examples"), print_blob=True
 )
-settings.register_profile("default", _common, max_examples=60)
+settings.register_profile("default", _common, max_examples=40)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 

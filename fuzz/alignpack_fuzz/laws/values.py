@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from typing import Any
 
 import torch
 from hypothesis import strategies as st
@@ -121,13 +120,10 @@ def garbage_in_padding_reaches_nothing(target: Target, case: Move) -> None:
 @law("strict", strategies.fill_cases())
 def fills_are_exact_or_refused(target: Target, case: FillCase) -> None:
     """A fill becomes the bits that the reference gives it, or the same error: catches casts that cut or wrap."""
-
-    def fill_once(which: Target, fill: Any) -> Any:
-        layout = which.packed_layout(torch.tensor([[1]]), None, (1, 1), 2)
-        return layout.pack(torch.zeros(1, 1, dtype=case.dtype), fill)
-
+    values = torch.zeros(1, 1, dtype=case.dtype)
+    layouts = [which.packed_layout(torch.tensor([[1]]), None, (1, 1), 2) for which in (target, REFERENCE)]
     for fill in case.fills:
-        actual, expected = (outcome(fill_once, which, fill) for which in (target, REFERENCE))
+        actual, expected = (outcome(layout.pack, values, fill) for layout in layouts)
         with named(f"fill {fill!r}"):
             if isinstance(actual, torch.Tensor) and isinstance(expected, torch.Tensor):
                 assert_same_bits(actual, expected)
