@@ -7,8 +7,9 @@ import torch
 import torch.utils._pytree as pytree
 
 from alignpack.backends import select_backend
+from alignpack.doors import gather_rows
 from alignpack.fill import Fill
-from alignpack.rows import check_move, gather_rows, move_rows
+from alignpack.rows import check_move, move_rows
 from alignpack.tables import integer_at_least, read_tables
 from alignpack_reference import errors
 
@@ -340,3 +341,5 @@ pytree.register_pytree_node(
     from_dumpable_context=tuple,
     flatten_with_keys_fn=_flatten_with_keys,
 )
+# Plain tensors and integers: `torch.load` may rebuild it without being asked to trust the file.
+torch.serialization.add_safe_globals([PackedSequenceLayout])

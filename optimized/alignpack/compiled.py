@@ -1,0 +1,106 @@
+"""The door for compiled code: the primitive in plain tensor operations.
+
+A compiler fuses them with what stands around the call, and needs neither alignpack's kernels nor its operator: exported
+programs run where alignpack is not installed. The bits travel as integers, because Inductor computes bfloat16 and
+float16 in float32, which changes NaN payloads, and has no operations for float8 and uint16.
+"""
+
+import math
+from typing import Any
+
+import torch
+
+from alignpack.fill import Fill, as_number, fill_words, zero_words
+from alignpack.values import WORD_DTYPES, as_words
+from alignpack.watchers import constant_when_compiled, dual_level_open, transforms_active
+
+_DIFFERENTIATED = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128)
+
+
+def traced_fill_words(fill: Fill, dtype: torch.dtype, name: str) -> tuple[int, ...]:
+    """`alignpack.fill.fill_words` of what the caller gave, as a constant: another fill is compiled again.
+
+    Raises:
+        TypeError, ValueError: as `as_number` and `fill_words`.
+    """
+    # Dynamo may have made a number symbolic. These are operations that it carries out only on constants, so that they
+    # turn it into one; and they change nothing.
+    if isinstance(fill, float):
+        fill = math.copysign(fill, fill)
+    elif isinstance(fill, int):
+        fill = next(iter({fill: None}))
+    words, error = _words_or_error(fill, dtype, name)
+    if error is not None:
+        raise error  # here and not below, where Dynamo would call it an error of its own
+    return words
+
+
+@constant_when_compiled
+def _words_or_error(fill: Fill, dtype: torch.dtype, name: str) -> tuple[tuple[int, ...], Exception | None]:
+    try:
+        return fill_words(as_number(fill, dtype, name), dtype, name), None
+    except (TypeError, ValueError) as error:
+        return (), error
+
+
+def gather_rows_traced(
+    values: torch.Tensor, index: torch.Tensor, inverse: torch.Tensor, words: tuple[int, ...]
+) -> torch.Tensor:
+    """`alignpack.doors.gather_rows` for tracing compilers."""
+    if values.dtype in _DIFFERENTIATED and (transforms_active() or dual_level_open()):
+        return _differentiable(values, index, inverse, words)
+    moved: torch.Tensor = _TracedGather.apply(values, index, inverse, words)  # type: ignore[no-untyped-call]
+    return moved
+
+
+class _TracedGather(torch.autograd.Function):
+    """Without `jvp`, which Dynamo refuses."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, values: torch.Tensor, index: torch.Tensor, inverse: torch.Tensor, words: tuple[int, ...]
+    ) -> torch.Tensor:
+        ctx.save_for_backward(index, inverse)
+        return _gather_words(values, index, words)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
+        _, inverse = ctx.saved_tensors
+        return _gather_words(gradient, inverse, zero_words(gradient.dtype)), None, None, None
+
+
+def _gather_words(values: torch.Tensor, index: torch.Tensor, words: tuple[int, ...]) -> torch.Tensor:
+    source = as_words(values)
+    fill = torch.tensor(words if len(words) > 1 else words[0], dtype=source.dtype, device=source.device)
+    moved = _gather(source, index, fill)
+    if values.dtype == torch.complex128:
+        return torch.view_as_complex(moved.view(torch.float64))
+    return moved.view(values.dtype)
+
+
+def _gather(source: torch.Tensor, index: torch.Tensor, fill: torch.Tensor) -> torch.Tensor:
+    if source.shape[1] == 0:
+        return fill.expand(*index.shape, *source.shape[2:]).clone()
+    rows = torch.arange(source.shape[0], device=index.device).unsqueeze(1)
+    padding = (index < 0).view(*index.shape, *[1] * (source.ndim - 2))
+    # Indexing keeps the order of the strides that it finds; the result is to be contiguous.
+    return torch.where(padding, fill, source[rows, index.clamp_min(0)]).contiguous()
+
+
+def _differentiable(
+    values: torch.Tensor, index: torch.Tensor, inverse: torch.Tensor, words: tuple[int, ...]
+) -> torch.Tensor:
+    """The same result for transforms of `torch.func`, of which compilers see through Functions and lose the gradient.
+
+    So PyTorch must differentiate the operations itself, and integers, which keep all bits, have no derivatives.
+    """
+    fill = torch.tensor(words, dtype=WORD_DTYPES[values.dtype], device=values.device).view(values.dtype)
+    # A scatter, because its derivative is a gather. Input padding goes to one column more, which is cut.
+    batch, columns = index.shape
+    trailing = [1] * (values.ndim - 2)
+    padding = (torch.cat((index, index.new_full((batch, 1), -1)), 1) < 0).view(batch, -1, *trailing)
+    # Made from the values and the map, so that it has every axis that `vmap` gives to either: where `vmap` has to
+    # expand the target of a scatter, Inductor (2.13) writes all of the batch to one place.
+    target = torch.where(padding, fill, values.new_zeros(batch, columns + 1, *values.shape[2:]))
+    places = torch.where(inverse < 0, columns, inverse).view(batch, -1, *trailing).expand(values.shape)
+    return torch.scatter(target, 1, places, values)[:, :columns].contiguous()

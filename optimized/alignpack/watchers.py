@@ -1,0 +1,67 @@
+"""Who looks at a call: autograd, modes and transforms of PyTorch.
+
+The only place with private names of PyTorch. Where one of them is missing, every call takes the long way, which is
+right for everybody.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeVar
+
+import torch
+from torch.autograd import forward_ad
+
+try:
+    from torch._C import _are_functorch_transforms_active as _transforms_active
+    from torch._C import _len_torch_dispatch_stack as _dispatch_modes
+    from torch._C._functorch import is_legacy_batchedtensor as _is_batched
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    COMPLETE = hasattr(forward_ad, "_current_level")
+except ImportError:
+    COMPLETE = False
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+def is_unwatched(values: torch.Tensor, index: torch.Tensor) -> bool:
+    """Whether moving these values by this map, without a word to PyTorch, would be noticed by nobody."""
+    return (
+        COMPLETE
+        and not (values.requires_grad and torch.is_grad_enabled())
+        and not _dispatch_modes()
+        and not _transforms_active()
+        and not dual_level_open()
+        and type(values) in _PLAIN
+        and type(index) is torch.Tensor
+        # What `is_grads_batched` makes is no subclass, and no mode tells of it.
+        and not _is_batched(values)
+        and not _is_batched(index)
+    )
+
+
+def dual_level_open() -> bool:
+    """Whether values may carry tangents of forward-mode derivatives."""
+    return getattr(forward_ad, "_current_level", 0) >= 0
+
+
+def transforms_active() -> bool:
+    """Whether a transform of `torch.func` is running."""
+    return not COMPLETE or _transforms_active()
+
+
+def without_modes() -> AbstractContextManager[Any]:
+    """A context in which tensors have values, whichever mode is active outside."""
+    return _disable_current_modes() if COMPLETE and _dispatch_modes() else nullcontext()
+
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def constant_when_compiled(function: _Function) -> _Function:
+    """Mark a function of plain values: compiled code holds its result, and its body is not traced.
+
+    What `torch.compiler.assume_constant_result` does, without the seconds that importing the compiler costs.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function

@@ -1,0 +1,277 @@
+"""`torch.compile` and `torch.export`: whole graphs, the same bits, one graph for many shapes, gathers in the backward."""
+
+import io
+import itertools
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch._functorch._aot_autograd.utils import make_boxed_func
+from torch.utils.checkpoint import checkpoint
+
+from alignpack import PackedSequenceLayout, packed_layout
+from alignpack.values import WORD_DTYPES
+from alignpack_fuzz.compare import assert_same_bits
+from alignpack_fuzz.targets import BACKENDS, Target
+
+pytestmark = [
+    # PyTorch's own, on the way into its compilers.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*does not support code generation for complex operators.*"),
+]
+
+INDUCTOR = pytest.param(
+    "inductor",
+    marks=pytest.mark.skipif(shutil.which("g++") is None, reason="Inductor needs a C++ compiler; there is no g++"),
+)
+COMPILERS = ["aot_eager", INDUCTOR]
+
+
+@pytest.fixture
+def fast() -> Target:
+    """One backend: compiled code is the same for all."""
+    return BACKENDS[0]
+
+
+@pytest.fixture(autouse=True)
+def _fresh_compiler() -> Iterator[None]:
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    yield
+    torch._dynamo.reset()
+
+
+def graphs() -> int:
+    return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+
+
+def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    result: Callable[..., Any] = torch.compile(function, fullgraph=True, **options)
+    return result
+
+
+@pytest.mark.parametrize("backend", COMPILERS)
+@pytest.mark.parametrize("trailing", [(), (5,)])
+def test_values_and_gradients(move: Any, backend: str, trailing: tuple[int, ...]) -> None:
+    function = compiled(lambda layout, values: move.apply(layout, values * 2).sin(), backend=backend)
+    values = torch.randn(*move.taken, *trailing, requires_grad=True)
+    upstream = torch.randn(*move.given, *trailing)
+    actual, expected = function(move.layout, values), move.plainly(values * 2).sin()
+    torch.testing.assert_close(actual, expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(actual, values, upstream)[0], torch.autograd.grad(expected, values, upstream)[0]
+    )
+    assert graphs() == 1
+
+
+@pytest.mark.parametrize("backend", COMPILERS)
+@pytest.mark.parametrize("dtype", WORD_DTYPES, ids=str)
+def test_bits(layout: PackedSequenceLayout, backend: str, dtype: torch.dtype) -> None:
+    """Every bit pattern arrives, NaN payloads too, and so does the fill."""
+    octets = torch.arange(2 * 7 * 19 * dtype.itemsize).mul(37).to(torch.uint8)
+    values = (octets % 2 if dtype == torch.bool else octets).view(dtype).view(2, 7, 19)
+    fill = 1 if dtype == torch.bool else 3 if not dtype.is_floating_point else -0.0
+
+    def there_and_back(layout: PackedSequenceLayout, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        packed = layout.pack(values, fill)
+        return packed, layout.restore(packed)
+
+    actual = compiled(there_and_back, backend=backend)(layout, values)
+    for result, expected in zip(actual, there_and_back(layout, values), strict=True):
+        assert result.is_contiguous()
+        assert_same_bits(result, expected)
+
+
+@pytest.mark.parametrize("strides", ["transposed", "sliced", "expanded", "trailing axes transposed"])
+def test_results_are_contiguous(layout: PackedSequenceLayout, strides: str) -> None:
+    values = {
+        "transposed": torch.randn(7, 2, 3, 4).transpose(0, 1),
+        "sliced": torch.randn(2, 14, 3, 4)[:, ::2],
+        "expanded": torch.randn(2, 1, 1, 4).expand(2, 7, 3, 4),
+        "trailing axes transposed": torch.randn(2, 7, 4, 3).transpose(2, 3),
+    }[strides]
+    packed = compiled(lambda layout, values: layout.pack(values), backend="aot_eager")(layout, values)
+    assert packed.is_contiguous()
+    assert_same_bits(packed, layout.pack(values))
+
+
+@pytest.mark.parametrize("backend", COMPILERS)
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_one_graph_for_changing_lengths_and_one_for_changing_shapes(
+    fast: Target, backend: str, dynamic: bool | None
+) -> None:
+    function = compiled(
+        lambda layout, values, fill: layout.restore(layout.pack(values, fill).cos()).sum(),
+        backend=backend,
+        dynamic=dynamic,
+    )
+    shapes = itertools.product([2, 3, 5], [8, 11]) if dynamic else [(2, 8)]
+    for batch, slots in shapes:
+        for lengths in ([3, 2], [1, 6], [-1000, 4]):
+            layout = fast.packed_layout(
+                torch.tensor([lengths] * batch), None, (batch, slots), 4, minimum_length=slots + 6
+            )
+            values = torch.randn(batch, slots, 4, requires_grad=True)
+            expected = layout.restore(layout.pack(values, 0.25).cos()).sum()
+            actual = function(layout, values, 0.25)
+            torch.testing.assert_close(actual, expected)
+            torch.testing.assert_close(torch.autograd.grad(actual, values)[0], torch.autograd.grad(expected, values)[0])
+    assert graphs() == 1
+
+
+@pytest.mark.parametrize("backend", COMPILERS)
+def test_another_fill_is_another_graph_and_right(layout: PackedSequenceLayout, backend: str) -> None:
+    values = torch.randn(2, 7)
+    function = compiled(lambda layout, values, fill: layout.pack(values, fill), backend=backend)
+    # Not -0.0 after 0.0: to Dynamo's guards they are equal, so that it takes the graph of whichever came first.
+    for fill in (0.0, 1.5, float("nan"), float("inf"), 2, True, -(2.0**-149)):
+        assert_same_bits(function(layout, values, fill), layout.pack(values, fill))
+
+
+@pytest.mark.parametrize("backend", COMPILERS)
+def test_transforms_inside(move: Any, backend: str) -> None:
+    values, tangent = torch.randn(3, *move.taken, 2), torch.randn(*move.taken, 2)
+
+    def loss(function: Any) -> Any:
+        return lambda values: function(values).pow(2).sum()
+
+    def everything(values: torch.Tensor, tangent: torch.Tensor) -> Any:
+        return (
+            torch.func.grad(loss(move))(values[0]),
+            torch.vmap(lambda values: move(values))(values),
+            torch.vmap(torch.func.grad(loss(move)))(values),
+            *torch.func.jvp(move, (values[0],), (tangent,)),
+        )
+
+    def each(function: Any, values: torch.Tensor) -> torch.Tensor:
+        return torch.stack([function(of_one) for of_one in values])
+
+    expected = (
+        torch.func.grad(loss(move.plainly))(values[0]),
+        each(move.plainly, values),
+        each(torch.func.grad(loss(move.plainly)), values),
+        *torch.func.jvp(move.plainly, (values[0],), (tangent,)),
+    )
+    for actual, wanted in zip(compiled(everything, backend=backend)(values, tangent), expected, strict=True):
+        torch.testing.assert_close(actual, wanted)
+
+
+@pytest.mark.parametrize("backend", COMPILERS)
+@pytest.mark.parametrize("in_dims", [(0, 0), (0, None), (None, 0)])
+def test_vmap_over_layouts_inside(backend: str, in_dims: Any) -> None:
+    """`(layouts, values)`: over both, over the layouts alone, over the values alone."""
+    tables = torch.tensor([[[3, 2], [1, -1000]], [[5, 2], [0, 3]], [[1, 6], [7, 0]]])
+    layouts = [packed_layout(table, None, (2, 7), 4, minimum_length=12) for table in tables]
+    stacked = PackedSequenceLayout(*map(torch.stack, zip(*(one._tensors() for one in layouts), strict=True)))
+    values = torch.randn(3, 2, 7, 4)
+    of_layouts, of_values = in_dims
+    arguments = (
+        stacked if of_layouts == 0 else PackedSequenceLayout(*(field[0] for field in stacked._tensors())),
+        values if of_values == 0 else values[0],
+    )
+    actual = compiled(
+        lambda layout, values: torch.vmap(lambda layout, values: layout.pack(values, 7), in_dims=in_dims)(
+            layout, values
+        ),
+        backend=backend,
+    )(*arguments)
+    for i in range(3):
+        assert_same_bits(actual[i], layouts[i if of_layouts == 0 else 0].pack(values[i if of_values == 0 else 0], 7))
+
+
+def test_checkpointing_inside(move: Any) -> None:
+    values = torch.randn(*move.taken, 3, requires_grad=True)
+
+    def block(values: torch.Tensor) -> torch.Tensor:
+        moved: torch.Tensor = move(values.sin()).sin()
+        return moved
+
+    function = compiled(lambda values: checkpoint(block, values, use_reentrant=False), backend="aot_eager")
+    (actual,) = torch.autograd.grad(function(values).sum(), values)
+    torch.testing.assert_close(actual, torch.autograd.grad(block(values).sum(), values)[0])
+
+
+def test_no_backward_accumulates(move: Any) -> None:
+    from torch._dynamo.backends.common import aot_autograd
+
+    seen: dict[str, list[str]] = {}
+
+    def keep(name: str) -> Any:
+        def compiler(graph: torch.fx.GraphModule, _inputs: Any) -> Any:
+            seen[name] = [str(node.target) for node in graph.graph.nodes if node.op == "call_function"]
+            return make_boxed_func(graph.forward)
+
+        return compiler
+
+    function = compiled(move.apply, backend=aot_autograd(fw_compiler=keep("forward"), bw_compiler=keep("backward")))
+    values = torch.randn(*move.taken, 3, requires_grad=True)
+    torch.autograd.grad(function(move.layout, values).sum(), values)
+    assert "aten.index.Tensor" in seen["forward"]
+    assert "aten.index.Tensor" in seen["backward"]
+    assert not accumulating(seen["backward"])
+
+    compiled(
+        lambda layout, values: torch.func.grad(lambda values: move.apply(layout, values).sin().sum())(values),
+        backend=aot_autograd(fw_compiler=keep("both")),
+    )(move.layout, values.detach())
+    assert "aten.gather.default" in seen["both"]
+    assert not accumulating(seen["both"])
+
+
+def accumulating(operators: list[str]) -> list[str]:
+    return [name for name in operators if any(word in name for word in ("put", "add", "reduce", "sort"))]
+
+
+class Model(torch.nn.Module):
+    """What is exported: there and back, through something that is not linear."""
+
+    def forward(self, layout: PackedSequenceLayout, values: torch.Tensor) -> torch.Tensor:
+        """Move, compute, move back."""
+        return layout.restore(layout.pack(values, -1).sin())
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_export_with_dynamic_dimensions_and_save_and_load(strict: bool) -> None:
+    batch, slots, columns = (torch.export.Dim(name, min=2) for name in ("batch", "slots", "columns"))
+    packed = {0: batch, 1: columns}
+    program = torch.export.export(
+        Model(),
+        (packed_layout(torch.tensor([[3, 2], [1, -1000]]), None, (2, 7), 4), torch.randn(2, 7, 3)),
+        dynamic_shapes=([packed, {0: batch, 1: slots}, packed, packed], {0: batch, 1: slots}),
+        strict=strict,
+    )
+    stored = io.BytesIO()
+    torch.export.save(program, stored)
+    stored.seek(0)
+    loaded = torch.export.load(stored).module()
+    layout = packed_layout(torch.tensor([[4, 6], [1, 7], [2, 2]]), None, (3, 11), 4)
+    values = torch.randn(3, 11, 3)
+    torch.testing.assert_close(loaded(layout, values), Model()(layout, values))
+
+
+def test_building_a_layout_is_a_graph_break() -> None:
+    lengths = torch.tensor([[3, 2], [1, -1000]])
+
+    def step(values: torch.Tensor) -> torch.Tensor:
+        return packed_layout(lengths, None, (2, 5), 4).pack(values * 2, 7).sin()
+
+    values = torch.randn(2, 5, 3)
+    torch.testing.assert_close(torch.compile(step, backend="eager")(values), step(values))
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.Unsupported):
+        compiled(step, backend="eager")(values)
+
+
+def test_what_is_refused_eagerly_is_refused_when_compiled(layout: PackedSequenceLayout) -> None:
+    function = torch.compile(lambda values, fill: layout.pack(values, fill), backend="eager")
+    for values, fill, error, text in [
+        (torch.zeros(2, 8), 0, ValueError, "values"),
+        (torch.zeros(2, 7, dtype=torch.int64), 0.5, ValueError, "fill"),
+        (torch.zeros(2, 7, dtype=torch.uint8), 256, ValueError, "fill"),
+        (torch.zeros(2, 7), 1j, TypeError, "fill"),
+    ]:
+        torch._dynamo.reset()
+        with pytest.raises(error, match=text):
+            function(values, fill)
