@@ -10,6 +10,9 @@ from alignpack.values import as_words
 _GAP = -(2**40)
 """How far gaps move: below every column, so that one lower bound turns all their slots into padding."""
 
+_FEW_WORDS = 4096
+"""Up to so many words a call costs what its operations cost to start."""
+
 
 def unavailable(_device: torch.device) -> str | None:
     """It runs on every device."""
@@ -71,31 +74,30 @@ def _look_up(facts: torch.Tensor, runs: torch.Tensor) -> torch.Tensor:
 
 def gather_rows(values: torch.Tensor, index: torch.Tensor, words: tuple[int, ...]) -> torch.Tensor:
     """`out[b, i] = values[b, index[b, i]]`, and the fill where `index` is -1."""
-    one_word = values.ndim > 2 and values.shape[2:].numel() == 1
-    source = as_words(values.flatten(1) if one_word else values)
-    # A shard takes few of many slots, and must not touch the others; the narrow form copies all.
-    narrow = source.ndim == 2 and 2 * index.shape[1] >= source.shape[1]
-    if narrow and source.dtype == values.dtype and not one_word:
-        return _gather_narrow(source, index, words[0])
+    source = as_words(values)
     # The result is written through its words and given itself: were it a view of the words, autograd would refuse to
     # let it be changed in place.
     result = values.new_empty(*index.shape, *values.shape[2:])
+    out = as_words(result)
     if result.numel() == 0:
         return result
-    if narrow:
-        _gather_narrow(source, index, words[0], out=as_words(result).view(index.shape))
+    if values.shape[2:].numel() == 1 and len(words) == 1:
+        source, out = source.flatten(1), out.flatten(1)
+        # A shard takes few of many slots, and must not touch the others; the padded form copies all.
+        padded = 2 * index.shape[1] >= source.shape[1]
     else:
-        _gather_wide(source, index, words, out=as_words(result))
+        # The indices of words cost more than the words, but where both are few the number of operations counts.
+        padded = len(words) == 1 and max(source.numel(), out.numel()) <= _FEW_WORDS
+    (_gather_padded if padded else _gather_wide)(source, index, words, out)
     return result
 
 
-def _gather_narrow(
-    source: torch.Tensor, index: torch.Tensor, word: int, out: torch.Tensor | None = None
-) -> torch.Tensor:
-    """`[batch, slots]` words of any strides to `[batch, columns]`."""
+def _gather_padded(source: torch.Tensor, index: torch.Tensor, words: tuple[int, ...], out: torch.Tensor) -> None:
+    """`[batch, slots, ...]` words of any strides into `[batch, columns, ...]`, word by word."""
     # The fill stands in front of every row, so that -1 + 1 finds it and no mask is needed.
-    front = source.new_full((source.shape[0], 1), word)
-    return torch.gather(torch.cat((front, source), dim=1), 1, index + 1, out=out)
+    front = source.new_full((source.shape[0], 1, *source.shape[2:]), words[0])
+    places = (index + 1).view(*index.shape, *[1] * (source.ndim - 2)).expand(out.shape)
+    torch.gather(torch.cat((front, source), dim=1), 1, places, out=out)
 
 
 def _gather_wide(source: torch.Tensor, index: torch.Tensor, words: tuple[int, ...], out: torch.Tensor) -> None:
