@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import io
 import json
 from types import MappingProxyType
 
@@ -256,3 +257,10 @@ def test_minimum_length_that_keeps_shapes_constant() -> None:
 
 def test_the_public_names() -> None:
     assert sorted(alignpack.__all__) == ["LayoutError", "PackedSequenceLayout", "__version__", "packed_layout"]
+
+
+def test_a_saved_layout_loads_without_being_trusted() -> None:
+    layout, stored = build(), io.BytesIO()
+    torch.save(layout, stored)
+    stored.seek(0)
+    assert torch.load(stored, weights_only=True).equal(layout)
