@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from alignpack.backends import Backend, select_backend
 from alignpack.fill import Fill, as_number, fill_words, zero_words
 from alignpack.values import WORD_DTYPES, as_words
 from alignpack.watchers import constant_when_compiled, dual_level_open, transforms_active
@@ -17,11 +18,13 @@ from alignpack.watchers import constant_when_compiled, dual_level_open, transfor
 _DIFFERENTIATED = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128)
 
 
-def traced_fill_words(fill: Fill, dtype: torch.dtype, name: str) -> tuple[int, ...]:
-    """`alignpack.fill.fill_words` of what the caller gave, as a constant: another fill is compiled again.
+def traced_choice(
+    fill: Fill, dtype: torch.dtype, fill_name: str, backend: str | None, device: torch.device
+) -> tuple[tuple[int, ...], Backend]:
+    """The fill's words and the backend, as constants: another fill is compiled again.
 
     Raises:
-        TypeError, ValueError: as `as_number` and `fill_words`.
+        TypeError, ValueError, RuntimeError: as `as_number`, `fill_words` and `select_backend`.
     """
     # Dynamo may have made a number symbolic. These are operations that it carries out only on constants, so that they
     # turn it into one; and they change nothing.
@@ -29,18 +32,21 @@ def traced_fill_words(fill: Fill, dtype: torch.dtype, name: str) -> tuple[int, .
         fill = math.copysign(fill, fill)
     elif isinstance(fill, int):
         fill = next(iter({fill: None}))
-    words, error = _words_or_error(fill, dtype, name)
-    if error is not None:
-        raise error  # here and not below, where Dynamo would call it an error of its own
-    return words
+    choice = _choice_or_error(fill, dtype, fill_name, backend, device)
+    if isinstance(choice, Exception):
+        raise choice  # here and not below, where Dynamo would call it an error of its own
+    return choice
 
 
 @constant_when_compiled
-def _words_or_error(fill: Fill, dtype: torch.dtype, name: str) -> tuple[tuple[int, ...], Exception | None]:
+def _choice_or_error(
+    fill: Fill, dtype: torch.dtype, fill_name: str, backend: str | None, device: torch.device
+) -> tuple[tuple[int, ...], Backend] | Exception:
     try:
-        return fill_words(as_number(fill, dtype, name), dtype, name), None
-    except (TypeError, ValueError) as error:
-        return (), error
+        words = fill_words(as_number(fill, dtype, fill_name), dtype, fill_name)
+        return words, select_backend(backend, device)
+    except (TypeError, ValueError, RuntimeError) as error:
+        return error
 
 
 def gather_rows_traced(

@@ -8,7 +8,7 @@ either side. So no gradient is ever accumulated, and what stands at padding reac
 import torch
 
 from alignpack.backends import Backend, select_backend
-from alignpack.compiled import traced_fill_words
+from alignpack.compiled import traced_choice
 from alignpack.doors import gather_rows
 from alignpack.fill import Fill, as_number, fill_words
 from alignpack.values import check_fit, check_values
@@ -33,7 +33,7 @@ def check_move(
     check_values(values, values_name)
     if torch.compiler.is_compiling():
         check_fit(values, inverse, values_name)
-        return traced_fill_words(fill, values.dtype, fill_name), select_backend(backend, values.device)
+        return traced_choice(fill, values.dtype, fill_name, backend, values.device)
     number = as_number(fill, values.dtype, fill_name)
     check_fit(values, inverse, values_name)
     return fill_words(number, values.dtype, fill_name), select_backend(backend, values.device)

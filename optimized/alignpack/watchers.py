@@ -34,6 +34,7 @@ def is_unwatched(values: torch.Tensor, index: torch.Tensor) -> bool:
         and not dual_level_open()
         and type(values) in _PLAIN
         and type(index) is torch.Tensor
+        and not values._is_zerotensor()  # a tangent of zeros has no memory
         # What `is_grads_batched` makes is no subclass, and no mode tells of it.
         and not _is_batched(values)
         and not _is_batched(index)

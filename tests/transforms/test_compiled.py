@@ -265,13 +265,14 @@ def test_building_a_layout_is_a_graph_break() -> None:
 
 
 def test_what_is_refused_eagerly_is_refused_when_compiled(layout: PackedSequenceLayout) -> None:
-    function = torch.compile(lambda values, fill: layout.pack(values, fill), backend="eager")
-    for values, fill, error, text in [
-        (torch.zeros(2, 8), 0, ValueError, "values"),
-        (torch.zeros(2, 7, dtype=torch.int64), 0.5, ValueError, "fill"),
-        (torch.zeros(2, 7, dtype=torch.uint8), 256, ValueError, "fill"),
-        (torch.zeros(2, 7), 1j, TypeError, "fill"),
+    function = torch.compile(lambda values, fill, name: layout.pack(values, fill, backend=name), backend="eager")
+    for values, fill, backend, error, text in [
+        (torch.zeros(2, 8), 0, None, ValueError, "values"),
+        (torch.zeros(2, 7, dtype=torch.int64), 0.5, None, ValueError, "fill"),
+        (torch.zeros(2, 7, dtype=torch.uint8), 256, None, ValueError, "fill"),
+        (torch.zeros(2, 7), 1j, None, TypeError, "fill"),
+        (torch.zeros(2, 7), 0, "fast", ValueError, "backend='fast'"),
     ]:
         torch._dynamo.reset()
         with pytest.raises(error, match=text):
-            function(values, fill)
+            function(values, fill, backend)
