@@ -90,7 +90,7 @@ def scan_tables(
             if length < 0 or span < length or span > original_sequence - start:
                 return row, document, 0
             start += span
-            # Both have at most 31 bits, and a division of 32 bits takes half the time.
+            # Both have at most 31 bits, so the cheaper division of 32 bits will do.
             groups += types.int64(types.uint32(length - 1) // types.uint32(alignment)) + 1
         longest = max(longest, groups)
     return -1, -1, longest
