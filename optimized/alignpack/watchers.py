@@ -14,6 +14,7 @@ from torch.autograd import forward_ad
 try:
     from torch._C import _are_functorch_transforms_active as _transforms_active
     from torch._C import _len_torch_dispatch_stack as _dispatch_modes
+    from torch._C._functorch import is_functorch_wrapped_tensor as _is_wrapped
     from torch._C._functorch import is_legacy_batchedtensor as _is_batched
     from torch.utils._python_dispatch import _disable_current_modes
 
@@ -35,9 +36,10 @@ def is_unwatched(values: torch.Tensor, index: torch.Tensor) -> bool:
         and type(values) in _PLAIN
         and type(index) is torch.Tensor
         and not values._is_zerotensor()  # a tangent of zeros has no memory
-        # What `is_grads_batched` makes is no subclass, and no mode tells of it.
-        and not _is_batched(values)
-        and not _is_batched(index)
+        # What `is_grads_batched` makes is no subclass, and no mode tells of it; nor is what a transform leaves behind
+        # in a function that it returns.
+        and not (_is_batched(values) or _is_wrapped(values))
+        and not (_is_batched(index) or _is_wrapped(index))
     )
 
 
