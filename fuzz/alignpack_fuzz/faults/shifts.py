@@ -125,7 +125,7 @@ class ShiftOfAShiftStartsOver(FaultyLayout):
     def shift(self, k: int) -> FaultyLayout:
         """See the class."""
         unshifted = self.unshifted or self
-        return replace(super(ShiftOfAShiftStartsOver, unshifted).shift(k), unshifted=unshifted)
+        return replace(self, unshifted=unshifted)._again(super(ShiftOfAShiftStartsOver, unshifted).shift(k))
 
 
 # --- the way back --------------------------------------------------------------------------------------------------------
