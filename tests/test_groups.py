@@ -201,10 +201,9 @@ def test_pytree_has_tensors_as_leaves_and_the_ratio_as_context() -> None:
     assert pytree.tree_map(lambda _: None, groups).ratio == 2
 
 
-def test_nothing_is_read_from_the_device(fast: Target) -> None:
+def test_nothing_is_read_from_the_device() -> None:
     """The meta device has no data, so nothing on the way of a device tensor makes the host wait."""
-    layout = fast.packed_layout(torch.tensor([[3, 2], [4, 0]]), None, (2, 5), 4).to("meta")
-    groups = layout.groups(2)
+    groups = build().to("meta").groups(2)
     assert (groups.complete.shape, groups.complete.device.type) == ((2, 4), "meta")
     assert groups.visible_end.shape == (2, 8)
 
