@@ -25,13 +25,8 @@ def shift_layout(layout: "PackedSequenceLayout", k: int) -> "PackedSequenceLayou
     with torch.inference_mode(False):
         source_indices = shifted_sources(layout.source_indices, layout.sequence_ids, k)
         input_positions = shifted_positions(layout.input_positions, source_indices, k)
-        return replace(
-            layout,
-            source_indices=source_indices,
-            input_positions=input_positions,
-            position_ids=layout.position_ids.clone(),
-            sequence_ids=layout.sequence_ids.clone(),
-        )
+    # What the slots are stays, so ids and positions are the same tensors: nothing may change a layout.
+    return replace(layout, source_indices=source_indices, input_positions=input_positions)
 
 
 def shifted_sources(source_indices: torch.Tensor, sequence_ids: torch.Tensor, k: int) -> torch.Tensor:
