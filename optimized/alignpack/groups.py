@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, SupportsIndex
 
 import torch
 
+from alignpack.backends import select_backend_for
 from alignpack.records import TensorRecord, register_record
 from alignpack.tables import integer_at_least
 from alignpack_reference import errors
@@ -59,35 +60,9 @@ def group_layout(layout: "PackedSequenceLayout", ratio: int) -> CompressionGroup
         raise errors.bad_ratio(ratio, layout.alignment, math.lcm(ratio, layout.alignment))
     # Groups that are made under inference mode must still serve training afterwards.
     with torch.inference_mode(False):
-        return CompressionGroups(ratio, *group_fields(layout.sequence_ids, layout.position_ids, layout.offset, ratio))
-
-
-def group_fields(
-    sequence_ids: torch.Tensor, position_ids: torch.Tensor, offset: int, ratio: int
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The six tensors of `CompressionGroups`, in their order, from the ids and positions of all slots.
-
-    A document starts where a group starts, and its tokens follow each other. So the first slot of a group says
-    whose it is, and the last one whether it is whole.
-    """
-    batch, slots = sequence_ids.shape
-    ids, positions = (tensor.view(batch, slots // ratio, ratio) for tensor in (sequence_ids, position_ids))
-    group_ids, group_positions = (
-        tensor[:, :, 0].clone(memory_format=torch.contiguous_format) for tensor in (ids, positions)
-    )
-    complete = ids[:, :, -1] != 0
-    first = (group_positions == 0) & (group_ids != 0)
-
-    # What a shard cannot see of its document, the positions tell: where the document starts follows from them alone.
-    columns = torch.arange(offset // ratio, (offset + slots) // ratio, device=sequence_ids.device)
-    document_starts = columns - group_positions // ratio
-    # With `start + position = offset + slot`, and starts that are multiples of the ratio, `visible_end` is the same for
-    # a column of all rows.
-    ends = torch.arange(offset + 1, offset + slots + 1, device=sequence_ids.device) // ratio
-    visible_start = sequence_ids.clamp(0, 1)  # 1 at tokens, 0 at padding
-    visible_end = visible_start * ends
-    visible_start.view(batch, slots // ratio, ratio).mul_(document_starts.unsqueeze(2))
-    return group_ids, group_positions, complete, first, visible_start, visible_end
+        backend = select_backend_for(layout.sequence_ids, layout.position_ids)
+        fields = backend.group_fields(layout.sequence_ids, layout.position_ids, layout.offset, ratio)
+        return CompressionGroups(ratio, *fields)
 
 
 def compression_alignment(ratios: Iterable[SupportsIndex]) -> int:
