@@ -256,7 +256,14 @@ def test_minimum_length_that_keeps_shapes_constant() -> None:
 
 
 def test_the_public_names() -> None:
-    assert sorted(alignpack.__all__) == ["LayoutError", "PackedSequenceLayout", "__version__", "packed_layout"]
+    assert sorted(alignpack.__all__) == [
+        "CompressionGroups",
+        "LayoutError",
+        "PackedSequenceLayout",
+        "__version__",
+        "compression_alignment",
+        "packed_layout",
+    ]
 
 
 def test_a_saved_layout_loads_without_being_trusted() -> None:

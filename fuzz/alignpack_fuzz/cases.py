@@ -301,6 +301,41 @@ class RowSlice:
 
 
 @dataclass(frozen=True)
+class Grouping:
+    """A layout that divides into so many shards, a compression ratio that divides its alignment, and a shift."""
+
+    tables: Tables
+    ratio: int
+    size: int
+    k: int
+
+
+@dataclass(frozen=True)
+class Shifting:
+    """A layout that divides into so many shards, two shifts one after the other, and a seed of values."""
+
+    tables: Tables
+    k: int
+    then: int
+    size: int
+    seed: int
+
+    @cached_property
+    def values(self) -> torch.Tensor:
+        """`[batch, original_sequence]` float64, whole numbers from 1 to 8."""
+        return self._whole_numbers(self.tables.input_shape)
+
+    @cached_property
+    def packed(self) -> torch.Tensor:
+        """`[batch, padded_sequence]` of the same kind."""
+        return self._whole_numbers(self.tables.packed_shape)
+
+    def _whole_numbers(self, shape: Shape) -> torch.Tensor:
+        generator = torch.Generator().manual_seed(self.seed)
+        return torch.randint(1, 9, shape, generator=generator).to(torch.float64)
+
+
+@dataclass(frozen=True)
 class FillCase:
     """A dtype and fills for it, legal or not."""
 

@@ -8,6 +8,8 @@ import torch
 
 FIELDS = ("source_indices", "input_positions", "position_ids", "sequence_ids")
 
+GROUP_FIELDS = ("sequence_ids", "position_ids", "complete", "first", "visible_start", "visible_end")
+
 
 def assert_same_bits(actual: torch.Tensor, expected: torch.Tensor) -> None:
     """Fail unless both tensors have the same dtype, shape, device and bits; name the first place that differs.
@@ -52,13 +54,23 @@ def assert_same_fields(actual: Any, expected: Any) -> None:
 def assert_same_layout(actual: Any, expected: Any) -> None:
     """Fail unless fields, padding mask and integers are the same, and the fields contiguous."""
     assert_same_fields(actual, expected)
-    with named("padding_mask"):
-        assert_same_bits(actual.padding_mask, expected.padding_mask)
+    for name in ("padding_mask", "token_counts"):
+        with named(name):
+            assert_same_bits(getattr(actual, name), getattr(expected, name))
     for name in FIELDS:
         assert getattr(actual, name).is_contiguous(), f"{name} is not contiguous"
     for name in ("alignment", "offset", "row_length"):
         got, wanted = getattr(actual, name), getattr(expected, name)
         assert got == wanted, f"{name} {got} is not {wanted}"
+
+
+def assert_same_groups(actual: Any, expected: Any) -> None:
+    """Fail unless two compression groups are the same in all fields, and the actual ones contiguous."""
+    assert actual.ratio == expected.ratio, f"ratio {actual.ratio} is not {expected.ratio}"
+    for name in GROUP_FIELDS:
+        with named(name):
+            assert_same_bits(getattr(actual, name), getattr(expected, name))
+            assert getattr(actual, name).is_contiguous(), "not contiguous"
 
 
 @contextmanager

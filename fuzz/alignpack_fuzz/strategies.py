@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 
 from alignpack_fuzz.cases import (
     FillCase,
+    Grouping,
     Move,
     Payload,
     RowSlice,
     Shape,
     Sharding,
+    Shifting,
     Strides,
     Tables,
     WholeNumbers,
@@ -241,6 +243,38 @@ def shardings(draw: st.DrawFn) -> Sharding:
     arguments = draw(tables())
     arguments = replace(arguments, length_multiple=size * arguments.alignment)
     return Sharding(arguments, size, draw(payloads(arguments.input_shape, (torch.int64, torch.int32))))
+
+
+@st.composite
+def groupings(draw: st.DrawFn) -> Grouping:
+    """Every ratio that divides the alignment, from 1 to the alignment itself, in whole layouts, shards and shifts."""
+    tables_of_shards, size = draw(_divisible())
+    alignment = tables_of_shards.alignment
+    ratio = draw(st.sampled_from([ratio for ratio in range(1, alignment + 1) if alignment % ratio == 0]))
+    return Grouping(tables_of_shards, ratio, size, draw(_distances(alignment)))
+
+
+@st.composite
+def shiftings(draw: st.DrawFn) -> Shifting:
+    """Shifts to the next token and to the one before, around the alignment, beyond all documents and all integers."""
+    tables_of_shards, size = draw(_divisible())
+    distance = _distances(tables_of_shards.alignment)
+    return Shifting(tables_of_shards, draw(distance), draw(distance), size, draw(st.integers(0, 2**16)))
+
+
+@st.composite
+def _divisible(draw: st.DrawFn) -> tuple[Tables, int]:
+    """Arguments of a layout that divides into 1 to 4 shards, and into how many."""
+    size = draw(st.integers(1, 4))
+    arguments = draw(tables())
+    return replace(arguments, length_multiple=size * arguments.alignment), size
+
+
+def _distances(alignment: int) -> st.SearchStrategy[int]:
+    # The next document stands an alignment further, or right behind the document; far numbers wrap in 64 bits.
+    near = st.sampled_from((1, -1, 2, -2, 3, -3))
+    far = st.sampled_from((0, alignment, -alignment, alignment + 1, -2 * alignment, 2**63, -(2**64) + 1))
+    return near | near | far
 
 
 def row_slices() -> st.SearchStrategy[RowSlice]:

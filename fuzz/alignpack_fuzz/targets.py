@@ -128,8 +128,7 @@ class ReferenceLayout:
     numpy: reference.PackedSequenceLayout
 
     def __getattr__(self, name: str) -> Any:
-        value = getattr(self.numpy, name)
-        return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+        return _in_torch(getattr(self.numpy, name))
 
     def pack(self, values: Any, fill: Any = 0) -> Any:
         """Pack a tensor by its bits."""
@@ -149,8 +148,26 @@ class ReferenceLayout:
         """See the reference."""
         return ReferenceLayout(self.numpy.shard(rank, size))
 
+    def shift(self, k: int) -> "ReferenceLayout":
+        """See the reference."""
+        return ReferenceLayout(self.numpy.shift(k))
+
+    def groups(self, ratio: int) -> "ReferenceGroups":
+        """See the reference."""
+        return ReferenceGroups(self.numpy.groups(ratio))
+
     def __getitem__(self, rows: slice) -> "ReferenceLayout":
         return ReferenceLayout(self.numpy[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class ReferenceGroups:
+    """Compression groups of the reference in torch's terms."""
+
+    numpy: reference.CompressionGroups
+
+    def __getattr__(self, name: str) -> Any:
+        return _in_torch(getattr(self.numpy, name))
 
 
 REFERENCE = ReferenceTarget()
@@ -217,6 +234,10 @@ def _to_numpy(tensor: torch.Tensor) -> NDArray[Any]:
     plain = tensor.detach().resolve_conj().resolve_neg()
     array: NDArray[Any] = plain.view(_BITS_FOR_NUMPY.get(plain.dtype, plain.dtype)).numpy()
     return array
+
+
+def _in_torch(value: Any) -> Any:
+    return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
 
 
 def _from_numpy(array: NDArray[Any], dtype: torch.dtype) -> torch.Tensor:

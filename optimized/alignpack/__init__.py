@@ -8,9 +8,17 @@ Example:
     tensor([[1, 2, 3, 0, 4, 5, 0, 0]])
 """
 
+from alignpack.groups import CompressionGroups, compression_alignment
 from alignpack.layout import PackedSequenceLayout, packed_layout
 from alignpack_reference.errors import LayoutError
 
 __version__ = "0.1.0"
 
-__all__ = ["LayoutError", "PackedSequenceLayout", "__version__", "packed_layout"]
+__all__ = [
+    "CompressionGroups",
+    "LayoutError",
+    "PackedSequenceLayout",
+    "__version__",
+    "compression_alignment",
+    "packed_layout",
+]

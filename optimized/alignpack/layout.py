@@ -1,21 +1,26 @@
 """The layout object, what can be made from it, and the function that builds it."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from typing import ClassVar
 
 import torch
-import torch.utils._pytree as pytree
 
 from alignpack.backends import select_backend
 from alignpack.doors import gather_rows
 from alignpack.fill import Fill
+from alignpack.groups import CompressionGroups, group_layout
+from alignpack.records import TensorRecord, register_record
 from alignpack.rows import check_move, move_rows
-from alignpack.tables import integer_at_least, read_tables
+from alignpack.shards import shard_layout
+from alignpack.shifts import shift_layout
+from alignpack.tables import read_tables
 from alignpack_reference import errors
 
 
+@register_record
 @dataclass(frozen=True, eq=False, repr=False)
-class PackedSequenceLayout:
+class PackedSequenceLayout(TensorRecord):
     """Where each slot of the packed rows comes from, and where each slot of the input rows goes.
 
     The two index maps are inverse to each other on real tokens; everything else follows from that. All tensors are
@@ -43,10 +48,18 @@ class PackedSequenceLayout:
     offset: int = 0
     row_length: int | None = None
 
+    _TENSORS: ClassVar = ("source_indices", "input_positions", "position_ids", "sequence_ids")
+    _INTEGERS: ClassVar = ("alignment", "offset", "row_length")
+
     @property
     def padding_mask(self) -> torch.Tensor:
         """`[batch, padded_sequence]` bool, True at padding."""
         return self.sequence_ids == 0
+
+    @property
+    def token_counts(self) -> torch.Tensor:
+        """`[batch]` int64, the real tokens of each row; of a shard, those of its part of the row."""
+        return (self.sequence_ids != 0).sum(dim=1)
 
     def pack(self, values: torch.Tensor, fill: Fill = 0, *, backend: str | None = None) -> torch.Tensor:
         """Carry values into the packed rows.
@@ -175,69 +188,58 @@ class PackedSequenceLayout:
             >>> layout.shard(1, 2).input_positions
             tensor([[-1, -1, -1, -1, -1, -1, -1,  0]])
         """
-        size = integer_at_least("size", size, 1)
-        rank = integer_at_least("rank", rank, 0)
-        if rank >= size:
-            raise errors.bad_shard(rank, size)
-        padded_sequence = self.source_indices.shape[1]
-        row_length = padded_sequence if self.row_length is None else self.row_length
-        if padded_sequence % (size * self.alignment):
-            shards_of_row = row_length // padded_sequence * size
-            raise errors.uneven_shards(padded_sequence, size, self.alignment, shards_of_row * self.alignment)
-        width = padded_sequence // size
-        start = rank * width
-        with torch.inference_mode(False):
-            local = self.input_positions - start
-            local.masked_fill_((local < 0) | (local >= width), -1)
-            source_indices, position_ids, sequence_ids = (
-                field[:, start : start + width].clone(memory_format=torch.contiguous_format)
-                for field in (self.source_indices, self.position_ids, self.sequence_ids)
-            )
-        return PackedSequenceLayout(
-            source_indices,
-            local,
-            position_ids,
-            sequence_ids,
-            alignment=self.alignment,
-            offset=self.offset + start,
-            row_length=row_length,
-        )
+        return shard_layout(self, rank, size)
 
-    def equal(self, other: object) -> bool:
-        """Whether the other is a layout with the same fields and integers on the same device."""
-        if not isinstance(other, PackedSequenceLayout):
-            return False
-        return self._integers() == other._integers() and all(
-            mine.device == theirs.device and torch.equal(mine, theirs)
-            for mine, theirs in zip(self._tensors(), other._tensors(), strict=True)
-        )
+    def shift(self, k: int) -> "PackedSequenceLayout":
+        """The layout whose slots take the tokens `k` further in their own documents, for labels and the like.
 
-    def to(self, device: torch.device | str | int, non_blocking: bool = False) -> "PackedSequenceLayout":
-        """The layout on that device; `non_blocking` is that of `torch.Tensor.to`."""
-        target = torch.device(device)  # a dtype, which Tensor.to would take as well, would round the maps
-        return self._map(lambda field: field.to(target, non_blocking=non_blocking))
+        It is a layout again: `pack` puts the token `k` further into each slot, and the fill where the document has no
+        such token; `restore` carries what stands in a slot to the token that the slot took, and gives zero to tokens
+        that no slot takes. What the slots themselves are stays: `position_ids`, `sequence_ids`, and so `padding_mask`,
+        `token_counts` and `groups`.
 
-    def pin_memory(self) -> "PackedSequenceLayout":
-        """The layout in page-locked host memory, from which `to(device, non_blocking=True)` does not wait."""
-        return self._map(torch.Tensor.pin_memory)
+        Args:
+            k: how far: 1 takes the next token, -1 the one before, 0 gives the layout itself. Where `k` is longer than
+                the documents, no slot takes anything.
 
-    def __repr__(self) -> str:
-        """Shapes, device and integers: no data, which a GPU would have to be waited for."""
-        shapes = ", ".join(f"{name}={_shape(getattr(self, name))}" for name in _TENSORS)
-        device = getattr(self.source_indices, "device", None)
-        alignment, offset, row_length = self._integers()
-        return f"PackedSequenceLayout({shapes}, {device=!s}, {alignment=}, {offset=}, {row_length=})"
+        Raises:
+            TypeError: `k` is no integer.
+            ValueError: the layout is a shard, whose tokens may come from other ranks: shift first, then cut.
 
-    def _map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> "PackedSequenceLayout":
-        # A layout that is made under inference mode must still serve training afterwards.
-        with torch.inference_mode(False):
-            return _unflatten((function(tensor) for tensor in self._tensors()), self._integers())
+        Example:
+            >>> layout = packed_layout(torch.tensor([[3, 2]]), None, (1, 5), alignment=4)
+            >>> ids = torch.tensor([[10, 11, 12, 20, 21]])
+            >>> layout.pack(ids)
+            tensor([[10, 11, 12,  0, 20, 21,  0,  0]])
+            >>> layout.shift(1).pack(ids, fill=-100)
+            tensor([[  11,   12, -100, -100,   21, -100, -100, -100]])
+        """
+        return shift_layout(self, k)
 
-    def _tensors(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        return self.source_indices, self.input_positions, self.position_ids, self.sequence_ids
+    def groups(self, ratio: int) -> CompressionGroups:
+        """What there is to know of the groups of `ratio` slots that a compressed attention pools.
 
-    def _integers(self) -> tuple[int, int, int | None]:
-        return self.alignment, self.offset, self.row_length
+        To pool is a reshape: `packed.unflatten(1, (-1, ratio))` is `[batch, groups, ratio, ...]`, and no group holds
+        tokens of two documents. Several ratios may be asked of one layout; nothing is kept.
+
+        Args:
+            ratio: slots of a group; it divides the alignment.
+
+        Raises:
+            TypeError: `ratio` is no integer.
+            ValueError: it is below 1 or does not divide the alignment; the message says which alignment would do.
+
+        Example:
+            >>> layout = packed_layout(torch.tensor([[3, 6]]), None, (1, 9), alignment=4)
+            >>> groups = layout.groups(4)
+            >>> groups.sequence_ids
+            tensor([[1, 2, 2]])
+            >>> groups.complete
+            tensor([[False,  True, False]])
+            >>> groups.visible_end - groups.visible_start  # how many groups each token may see
+            tensor([[0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 0, 0]])
+        """
+        return group_layout(self, ratio)
 
 
 def packed_layout(
@@ -304,42 +306,3 @@ def packed_layout(
 
     # Host work is not for compilers. Disabled only where somebody compiles, because that import costs seconds.
     return torch.compiler.disable(build)() if torch.compiler.is_compiling() else build()
-
-
-def _shape(tensor: object) -> object:
-    """The shape for `repr`; transforms put other things than tensors into the fields."""
-    shape = getattr(tensor, "shape", None)
-    return type(tensor).__name__ if shape is None else list(shape)
-
-
-# --- pytree: the tensors are leaves, the integers are context ----------------------------------------------------------
-
-_TENSORS = ("source_indices", "input_positions", "position_ids", "sequence_ids")
-_Integers = tuple[int, int, int | None]
-
-
-def _flatten(layout: PackedSequenceLayout) -> tuple[list[torch.Tensor], _Integers]:
-    return list(layout._tensors()), layout._integers()
-
-
-def _flatten_with_keys(layout: PackedSequenceLayout) -> tuple[list[tuple[pytree.KeyEntry, torch.Tensor]], _Integers]:
-    keys = [pytree.GetAttrKey(name) for name in _TENSORS]
-    return list(zip(keys, layout._tensors(), strict=True)), layout._integers()
-
-
-def _unflatten(tensors: Iterable[torch.Tensor], integers: _Integers) -> PackedSequenceLayout:
-    alignment, offset, row_length = integers
-    return PackedSequenceLayout(*tensors, alignment=alignment, offset=offset, row_length=row_length)
-
-
-pytree.register_pytree_node(
-    PackedSequenceLayout,
-    _flatten,
-    _unflatten,
-    serialized_type_name="alignpack.PackedSequenceLayout",
-    to_dumpable_context=list,
-    from_dumpable_context=tuple,
-    flatten_with_keys_fn=_flatten_with_keys,
-)
-# Plain tensors and integers: `torch.load` may rebuild it without being asked to trust the file.
-torch.serialization.add_safe_globals([PackedSequenceLayout])

@@ -139,14 +139,19 @@ def place_documents(tables: LengthTables) -> DocumentTables:
     )
 
 
-def integer_at_least(name: str, value: SupportsIndex, minimum: int) -> int:
-    """The value as an int, refused under its name when it is none or too small."""
+def read_integer(name: str, value: SupportsIndex) -> int:
+    """The value as an int, refused under its name when it is none."""
     if isinstance(value, bool | torch.Tensor):  # a tensor on an accelerator would be waited for, unseen
         raise errors.not_an_integer(name, value)
     try:
-        integer = operator.index(value)
+        return operator.index(value)
     except TypeError:
         raise errors.not_an_integer(name, value) from None
+
+
+def integer_at_least(name: str, value: SupportsIndex, minimum: int) -> int:
+    """The value as an int, refused under its name when it is none or too small."""
+    integer = read_integer(name, value)
     if integer < minimum:
         raise errors.too_small(name, integer, minimum)
     return integer

@@ -26,7 +26,7 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def is_unwatched(values: torch.Tensor, index: torch.Tensor) -> bool:
-    """Whether moving these values by this map, without a word to PyTorch, would be noticed by nobody."""
+    """Whether reading the memory of these values and this map, without a word to PyTorch, is noticed by nobody."""
     return (
         COMPLETE
         and not (values.requires_grad and torch.is_grad_enabled())

@@ -5,12 +5,15 @@ contract.
 """
 
 from alignpack_reference.errors import LayoutError
+from alignpack_reference.groups import CompressionGroups, compression_alignment
 from alignpack_reference.layout import PackedSequenceLayout, packed_layout
 from alignpack_reference.values import fill_value, pack, pack_adjoint, restore, restore_adjoint
 
 __all__ = [
+    "CompressionGroups",
     "LayoutError",
     "PackedSequenceLayout",
+    "compression_alignment",
     "fill_value",
     "pack",
     "pack_adjoint",

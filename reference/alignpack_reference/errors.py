@@ -144,6 +144,28 @@ def uneven_shards(padded_sequence: int, size: int, alignment: int, length_multip
     )
 
 
+def shifted_shard(offset: int, slots: int, row_length: int) -> ValueError:
+    """A shift of a part of a row."""
+    return ValueError(
+        f"slots {offset} to {offset + slots - 1} of a packed row of {row_length} are a shard, which cannot be shifted, "
+        f"because tokens would come from other ranks; shift the whole layout, then cut it: "
+        f"layout.shift(k).shard(rank, size)"
+    )
+
+
+def bad_ratio(ratio: int, alignment: int, needed: int) -> ValueError:
+    """A compression ratio whose groups could hold tokens of two documents."""
+    return ValueError(
+        f"ratio={_shown(ratio)} does not divide the alignment, {alignment}, so that a group could hold two documents; "
+        f"build the layout with alignment={_shown(needed)}"
+    )
+
+
+def not_ratios(value: object) -> TypeError:
+    """Compression ratios that are no series."""
+    return TypeError(f"ratios must be an iterable of integers, got {value!r}")
+
+
 def not_rows(key: object) -> TypeError:
     """A subscript that is no slice of rows."""
     return TypeError(f"a layout is sliced by rows, layout[i:j], got {key!r}")

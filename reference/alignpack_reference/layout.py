@@ -4,7 +4,6 @@ This is the specification: plain loops over rows, documents and slots. Each rule
 """
 
 import math
-import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 
@@ -12,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alignpack_reference import errors, values
+from alignpack_reference.groups import CompressionGroups, groups
+from alignpack_reference.integers import at_least, integer
 
 ABSENT = (0, -1000)
 """Table entries that say "no such document"; -1000 is what collators write into ragged tables."""
@@ -54,6 +55,19 @@ class PackedSequenceLayout:
         """`[batch, padded_sequence]` bool, True at padding."""
         return np.equal(self.sequence_ids, 0)
 
+    @property
+    def token_counts(self) -> NDArray[np.int64]:
+        """`[batch]` int64, the real tokens of each row (of a shard: of its part of the row)."""
+        counts = np.zeros(len(self.sequence_ids), np.int64)
+        for row, ids in enumerate(self.sequence_ids):
+            for document in ids:
+                counts[row] += document != 0
+        return counts
+
+    def groups(self, ratio: int) -> CompressionGroups:
+        """The groups of `ratio` slots; see `alignpack_reference.groups.groups`."""
+        return groups(self, ratio)
+
     def pack(self, array: values.Array, fill: values.Fill = 0) -> values.Array:
         """Carry `[batch, original_sequence, ...]` into the packed rows; see `alignpack_reference.values.pack`."""
         return values.pack(self, array, fill)
@@ -84,8 +98,8 @@ class PackedSequenceLayout:
         Raises:
             ValueError: `size` or `rank` is out of range, or the cut would fall inside a group.
         """
-        size = _at_least("size", size, 1)
-        rank = _at_least("rank", rank, 0)
+        size = at_least("size", size, 1)
+        rank = at_least("rank", rank, 0)
         if rank >= size:
             raise errors.bad_shard(rank, size)
         batch, padded_sequence = self.source_indices.shape
@@ -112,6 +126,39 @@ class PackedSequenceLayout:
             alignment=self.alignment,
             offset=self.offset + start,
             row_length=row_length,
+        )
+
+    def shift(self, k: int) -> "PackedSequenceLayout":
+        """The layout of which each slot takes what the slot `k` further takes, where that is of the same document.
+
+        Raises:
+            TypeError: `k` is no integer.
+            ValueError: the layout is a shard, whose tokens may come from other ranks.
+        """
+        k = integer("k", k)
+        batch, padded_sequence = self.source_indices.shape
+        if self.row_length is not None:
+            raise errors.shifted_shard(self.offset, padded_sequence, self.row_length)
+        source_indices = np.full(self.source_indices.shape, PADDING, np.int64)
+        input_positions = np.full(self.input_positions.shape, PADDING, np.int64)
+        for row in range(batch):
+            for slot in range(padded_sequence):
+                other = slot + k
+                if not 0 <= other < padded_sequence:
+                    continue
+                # Positions and ids say which slots a document has, and a shift leaves them where they are.
+                document = self.sequence_ids[row, slot]
+                if document != 0 and self.sequence_ids[row, other] == document:
+                    source = self.source_indices[row, other]
+                    source_indices[row, slot] = source
+                    if source != PADDING:  # as in a layout that was shifted before
+                        input_positions[row, source] = slot
+        return PackedSequenceLayout(
+            source_indices,
+            input_positions,
+            self.position_ids.copy(),
+            self.sequence_ids.copy(),
+            alignment=self.alignment,
         )
 
 
@@ -156,10 +203,10 @@ def packed_layout(
         if not (isinstance(table, np.ndarray) or (table is None and name == "seq_lens_padded")):
             raise errors.not_an_array(name, "numpy.ndarray", table)
     batch, original_sequence = _input_shape(input_shape)
-    alignment = _at_least("alignment", alignment, 1)
-    minimum_length = _at_least("minimum_length", minimum_length, 0)
+    alignment = at_least("alignment", alignment, 1)
+    minimum_length = at_least("minimum_length", minimum_length, 0)
     if length_multiple is not None:
-        length_multiple = _at_least("length_multiple", length_multiple, 1)
+        length_multiple = at_least("length_multiple", length_multiple, 1)
     # What the arguments alone make too wide is refused before the tables are read.
     _padded_sequence(0, alignment, minimum_length, length_multiple)
     lengths = _table("seq_lens", seq_lens, batch)
@@ -241,20 +288,8 @@ def _input_shape(input_shape: Sequence[int]) -> tuple[int, int]:
     shape = tuple(input_shape)
     if len(shape) != 2:
         raise errors.bad_input_shape(shape)
-    batch = _at_least("input_shape[0]", shape[0], 0)
-    original_sequence = _at_least("input_shape[1]", shape[1], 0)
+    batch = at_least("input_shape[0]", shape[0], 0)
+    original_sequence = at_least("input_shape[1]", shape[1], 0)
     if original_sequence > LARGEST_WIDTH:
         raise errors.too_large("input_shape[1]", original_sequence, LARGEST_WIDTH)
     return batch, original_sequence
-
-
-def _at_least(name: str, value: int, minimum: int) -> int:
-    try:
-        integer = operator.index(value)
-    except TypeError:
-        raise errors.not_an_integer(name, value) from None
-    if isinstance(value, bool):
-        raise errors.not_an_integer(name, value)
-    if integer < minimum:
-        raise errors.too_small(name, integer, minimum)
-    return integer

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from alignpack.backends import torch_backend
 from alignpack_fuzz import edges, strategies
-from alignpack_fuzz.cases import Tables
+from alignpack_fuzz.cases import Grouping, Shifting, Tables
 from alignpack_fuzz.laws import LAWS
 from alignpack_fuzz.runner import check
 from alignpack_fuzz.targets import find_target
@@ -55,6 +55,34 @@ def test_corrupted_tables_meet_theirs() -> None:
 
 def test_payloads_meet_their_edges() -> None:
     assert rare(count(strategies.moves(strategies.DTYPES)), edges.PAYLOAD_EDGES) == {}
+
+
+def test_groups_and_shifts_meet_theirs() -> None:
+    counts: Counter[str] = Counter()
+
+    @hypothesis.seed(0)
+    @hypothesis.settings(max_examples=EXAMPLES // 5, database=None, phases=[hypothesis.Phase.generate])
+    @hypothesis.given(grouping=strategies.groupings(), shifting=strategies.shiftings())
+    def draw(grouping: Grouping, shifting: Shifting) -> None:
+        alignment = grouping.tables.alignment
+        whole = grouping.tables.reference
+        starts = whole.position_ids[:, :: whole.position_ids.shape[1] // grouping.size]
+        moved = shifting.tables.reference.shift(shifting.k).source_indices >= 0
+        edges = {
+            "ratio 1": grouping.ratio == 1 < alignment,
+            "the alignment as ratio": grouping.ratio == alignment > 1,
+            "a ratio between": 1 < grouping.ratio < alignment,
+            "a shard that starts inside a document": bool((starts > 0).any()),
+            "a shift that moves": bool(moved.any()) and shifting.k != 0,
+            "a shift that moves nothing": moved.numel() > 0 and not moved.any(),
+            "no shift": shifting.k == 0,
+            "there and back": shifting.k * shifting.then < 0,
+        }
+        counts.update(name for name, holds in edges.items() if holds)
+
+    draw()
+    assert len(counts) == 8
+    assert {name: count for name, count in counts.items() if count < LEAST // 5} == {}
 
 
 def test_wide_and_narrow_values_reach_both_paths(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,13 +7,14 @@ import pytest
 import torch
 from hypothesis import given
 
-from alignpack_fuzz.cases import FillCase, Move, Payload, RowSlice, Sharding, Tables
+from alignpack_fuzz.cases import FillCase, Grouping, Move, Payload, RowSlice, Sharding, Shifting, Tables
 from alignpack_fuzz.laws import LAWS, Law
 from alignpack_fuzz.targets import REFERENCE, Target
 
 # What the reference promises beyond the core.
 REFERENCE_LAWS = [*(law for law in LAWS.values() if law.group == "core"), LAWS["shards_make_the_whole"]]
 REFERENCE_LAWS += [LAWS[name] for name in ("every_dtype_is_moved", "row_slices_are_those_rows", "runs_repeat")]
+REFERENCE_LAWS += [law for law in LAWS.values() if law.check.__module__.endswith((".groups", ".shifts"))]
 
 
 def hold(law: Law, target: Target) -> None:
@@ -71,6 +72,9 @@ FOUND = [
         Tables(torch.tensor([[3, 5]]), None, (1, 64), 4, 0, 16), 4, Payload("every second", (1, 64), INT64, 1)
     )),
     ("row_slices_are_those_rows", RowSlice(NO_ROWS, slice(None, None, 2))),
+    # No rows have groups, too; no slots have nothing to shift.
+    *((name, Grouping(NO_ROWS, 3, 1, 1)) for name in ("groups_are_right", "groups_of_shards_are_columns")),
+    *((name, Shifting(NO_SLOTS, k, 1, 1, 0)) for name in ("shifts_are_right", "shifts_compose") for k in (-1, 2**64)),
 ]  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import torch
 from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch.utils.checkpoint import checkpoint
 
-from alignpack import PackedSequenceLayout, packed_layout
+from alignpack import CompressionGroups, PackedSequenceLayout, packed_layout
 from alignpack.values import WORD_DTYPES
 from alignpack_fuzz.compare import assert_same_bits
 from alignpack_fuzz.targets import BACKENDS, Target
@@ -262,6 +262,18 @@ def test_building_a_layout_is_a_graph_break() -> None:
     torch._dynamo.reset()
     with pytest.raises(torch._dynamo.exc.Unsupported):
         compiled(step, backend="eager")(values)
+
+
+def test_groups_shifts_and_shards_are_traced_without_a_break() -> None:
+    layout = packed_layout(torch.tensor([[3, 6], [1, 0]]), None, (2, 9), 4, length_multiple=8)
+
+    def derive(layout: PackedSequenceLayout) -> tuple[CompressionGroups, PackedSequenceLayout, torch.Tensor]:
+        return layout.groups(2), layout.shift(1).shard(1, 2), layout.token_counts
+
+    groups, shard, counts = compiled(derive, backend="aot_eager")(layout)
+    assert groups.equal(layout.groups(2))
+    assert shard.equal(layout.shift(1).shard(1, 2))
+    assert_same_bits(counts, layout.token_counts)
 
 
 def test_what_is_refused_eagerly_is_refused_when_compiled(layout: PackedSequenceLayout) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.utils._pytree as pytree
@@ -245,10 +245,10 @@ class PickleLosesAlignment(FaultyLayout):
 class ToLosesAlignment(FaultyLayout):
     """A layout that was sent to a device has forgotten its integers."""
 
-    def to(self, device: torch.device | str | int, non_blocking: bool = False) -> FaultyLayout:
+    def to(self, device: torch.device | str | int, non_blocking: bool = False) -> Self:
         """See the class."""
         sent = super().to(device, non_blocking)
-        return FaultyLayout(*(getattr(sent, name) for name in FIELDS))
+        return type(self)(*(getattr(sent, name) for name in FIELDS))
 
 
 @wrong_object("strict", "copies_are_equal")

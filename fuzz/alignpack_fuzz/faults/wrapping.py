@@ -150,6 +150,10 @@ class FaultyLayout(PackedSequenceLayout):
         """See `PackedSequenceLayout`."""
         return self._again(super().shard(rank, size))
 
+    def shift(self, k: int) -> "FaultyLayout":
+        """See `PackedSequenceLayout`."""
+        return self._again(super().shift(k))
+
     def to(self, device: torch.device | str | int, non_blocking: bool = False) -> "FaultyLayout":
         """See `PackedSequenceLayout`."""
         return self._again(super().to(device, non_blocking))

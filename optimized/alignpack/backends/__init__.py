@@ -1,7 +1,8 @@
 """The implementations by name, and which one a call gets.
 
-A backend is two functions: one checks what the tables say and builds the fields of a layout, one moves rows. Everything
-that is the same for all of them (arguments, errors, gradients, the layout object) stands above this package.
+A backend is four functions: one checks what the tables say and builds the fields of a layout, one moves rows, two write
+what groups and shifts of a layout hold. Everything that is the same for all of them (arguments, errors, gradients, the
+layout object) stands above this package.
 """
 
 import os
@@ -10,11 +11,15 @@ from dataclasses import dataclass
 
 import torch
 
-from alignpack.backends import numba_backend, torch_backend
+from alignpack.backends import numba_backend, numba_derived, torch_backend, torch_derived
 from alignpack.tables import LengthTables
+from alignpack.watchers import is_unwatched
 from alignpack_reference import errors
 
 ENVIRONMENT_VARIABLE = "ALIGNPACK_BACKEND"
+
+
+GroupFields = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -25,20 +30,38 @@ class Backend:
         unavailable: why it cannot run on a device, or None when it can.
         build_fields: the four fields of a layout, in their order, on a device.
         gather_rows: `out[b, i] = values[b, index[b, i]]`, the fill's words where `index` is -1; no gradients.
+        group_fields: the six tensors of `CompressionGroups`, from ids, positions, offset and ratio.
+        shift_maps: the two maps of a shifted layout, from both maps, the ids and the distance.
     """
 
     name: str
     unavailable: Callable[[torch.device], str | None]
     build_fields: Callable[[LengthTables, torch.device], tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]]
     gather_rows: Callable[[torch.Tensor, torch.Tensor, tuple[int, ...]], torch.Tensor]
+    group_fields: Callable[[torch.Tensor, torch.Tensor, int, int], GroupFields]
+    shift_maps: Callable[[torch.Tensor, torch.Tensor, torch.Tensor, int], tuple[torch.Tensor, torch.Tensor]]
 
 
 # The fastest first: without a name, a call gets the first that runs on its device.
 BACKENDS: dict[str, Backend] = {
     backend.name: backend
     for backend in (
-        Backend("numba", numba_backend.unavailable, numba_backend.build_fields, numba_backend.gather_rows),
-        Backend("torch", torch_backend.unavailable, torch_backend.build_fields, torch_backend.gather_rows),
+        Backend(
+            "numba",
+            numba_backend.unavailable,
+            numba_backend.build_fields,
+            numba_backend.gather_rows,
+            numba_derived.group_fields,
+            numba_derived.shift_maps,
+        ),
+        Backend(
+            "torch",
+            torch_backend.unavailable,
+            torch_backend.build_fields,
+            torch_backend.gather_rows,
+            torch_derived.group_fields,
+            torch_derived.shift_maps,
+        ),
     )
 }
 
@@ -68,6 +91,18 @@ def select_backend(name: str | None, device: torch.device) -> Backend:
     if (reason := backend.unavailable(device)) is not None:
         raise RuntimeError(f"{origin}={name!r} does not run on {device}: {reason}; on {device}: {_overview(device)}")
     return backend
+
+
+def select_backend_for(*fields: torch.Tensor) -> Backend:
+    """The backend that derives something from fields of a layout; the one that traces, where these hold no data.
+
+    Raises:
+        ValueError, RuntimeError: as `select_backend`, for the environment's choice.
+    """
+    # Transforms and tracers put other things than plain tensors into layouts, or want to see every operation.
+    if torch.compiler.is_compiling() or not all(is_unwatched(field, fields[0]) for field in fields):
+        return BACKENDS["torch"]
+    return select_backend(None, fields[0].device)
 
 
 def _overview(device: torch.device) -> str:

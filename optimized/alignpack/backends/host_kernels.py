@@ -225,3 +225,90 @@ def move_rows(
                     _store_byte(target, i, _load_byte(start, i))
                 at += 1
     return -1
+
+
+@host_kernel
+def fill_groups(
+    sequence_ids: int,
+    position_ids: int,
+    slots: int,
+    ratio: int,
+    first_column: int,
+    group_ids: int,
+    group_positions: int,
+    complete: int,
+    leading: int,
+    visible_start: int,
+    visible_end: int,
+    first: int,
+    last: int,
+) -> None:
+    """Write the rows from `first` up to `last` of the six fields of groups of `ratio` slots, where `ratio` divides `slots`.
+
+    All are addresses of `[batch, slots]` or `[batch, slots // ratio]` int64, but `complete` and `leading` (the first
+    groups of documents) of bytes; `first_column` is the column of the first group in the whole row.
+    """
+    groups = slots // ratio
+    for row in range(first, last):
+        ids = sequence_ids + row * slots * _WORD
+        positions = position_ids + row * slots * _WORD
+        starts = visible_start + row * slots * _WORD
+        ends = visible_end + row * slots * _WORD
+        document_start = first_column
+        for group in range(groups):
+            slot = group * ratio
+            document = _load(ids, slot)
+            position = _load(positions, slot)
+            column = first_column + group
+            if position == 0:
+                document_start = column
+            elif group == 0:  # a shard that starts inside a document
+                document_start = column - position // ratio
+            at = row * groups + group
+            last_slot = slot + ratio - 1
+            _store(group_ids, at, document)
+            _store(group_positions, at, position)
+            _store_byte(complete, at, types.int8(_load(ids, last_slot) != 0))
+            _store_byte(leading, at, types.int8(document != 0 and position == 0))
+            for i in range(slot, slot + ratio):
+                real = -types.int64(_load(ids, i) != 0)  # all bits set, or none: no branch
+                _store(starts, i, document_start & real)
+                _store(ends, i, (column + types.int64(i == last_slot)) & real)
+
+
+@host_kernel
+def shift_maps(
+    source_indices: int,
+    sequence_ids: int,
+    slots: int,
+    columns: int,
+    k: int,
+    shifted_sources: int,
+    shifted_positions: int,
+    first: int,
+    last: int,
+) -> None:
+    """Write the rows from `first` up to `last` of the maps of a shifted layout; `k` is not farther than `slots`.
+
+    The first are addresses of `[batch, slots]` int64, as the third; the last one is of `[batch, columns]`.
+    """
+    start, end = max(0, -k), min(slots, slots - k)
+    for row in range(first, last):
+        source = source_indices + row * slots * _WORD
+        ids = sequence_ids + row * slots * _WORD
+        sources = shifted_sources + row * slots * _WORD
+        positions = shifted_positions + row * columns * _WORD
+        for i in range(start):
+            _store(sources, i, -1)
+        for i in range(start, end):
+            same = _load(ids, i) == _load(ids, i + k)
+            _store(sources, i, _load(source, i + k) if same else -1)
+        for i in range(end, slots):
+            _store(sources, i, -1)
+        # The way back is the inverse of the map, whatever the layout's own way back is.
+        for i in range(columns):
+            _store(positions, i, -1)
+        for i in range(start, end):
+            column = _load(sources, i)
+            if column >= 0 and column < columns:  # a map that was made by hand may lead out of its row
+                _store(positions, column, i)

@@ -1,0 +1,69 @@
+"""What layouts give beside moves, by compiled loops on the CPU."""
+
+import torch
+
+from alignpack.backends import numba_backend, torch_derived
+from alignpack.backends.host_threads import over_parts
+
+
+def group_fields(
+    sequence_ids: torch.Tensor, position_ids: torch.Tensor, offset: int, ratio: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The six tensors of `CompressionGroups`, in their order, from the ids and positions of all slots."""
+    if not _alike(sequence_ids, position_ids) or sequence_ids.shape[1] % ratio:
+        return torch_derived.group_fields(sequence_ids, position_ids, offset, ratio)  # PyTorch says what is wrong
+    sequence_ids, position_ids = sequence_ids.contiguous(), position_ids.contiguous()
+    batch, slots = sequence_ids.shape
+    shape = (batch, slots // ratio)
+    group_ids, group_positions = (torch.empty(shape, dtype=torch.int64) for _ in range(2))
+    complete, first = (torch.empty(shape, dtype=torch.bool) for _ in range(2))
+    visible_start, visible_end = (torch.empty((batch, slots), dtype=torch.int64) for _ in range(2))
+    fields = group_ids, group_positions, complete, first, visible_start, visible_end
+    arguments = (
+        sequence_ids.data_ptr(),
+        position_ids.data_ptr(),
+        slots,
+        ratio,
+        offset // ratio,
+        *(field.data_ptr() for field in fields),
+    )
+    memory = sequence_ids, position_ids, fields
+    over_parts(sum(field.nbytes for field in fields), batch, numba_backend._kernels().fill_groups, arguments, memory)
+    return fields
+
+
+def shift_maps(
+    source_indices: torch.Tensor, input_positions: torch.Tensor, sequence_ids: torch.Tensor, k: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`source_indices` and `input_positions` of the layout whose slots take the tokens `k` further."""
+    batch, slots = source_indices.shape
+    if not _alike(source_indices, sequence_ids) or input_positions.shape[0] != batch:
+        return torch_derived.shift_maps(source_indices, input_positions, sequence_ids, k)  # PyTorch says what is wrong
+    source_indices, sequence_ids = source_indices.contiguous(), sequence_ids.contiguous()
+    columns = input_positions.shape[1]
+    shifted_sources = torch.empty((batch, slots), dtype=torch.int64)
+    shifted_positions = torch.empty((batch, columns), dtype=torch.int64)
+    arguments = (
+        source_indices.data_ptr(),
+        sequence_ids.data_ptr(),
+        slots,
+        columns,
+        max(-slots, min(k, slots)),
+        shifted_sources.data_ptr(),
+        shifted_positions.data_ptr(),
+    )
+    memory = source_indices, sequence_ids, shifted_sources, shifted_positions
+    written = shifted_sources.nbytes + shifted_positions.nbytes
+    over_parts(written, batch, numba_backend._kernels().shift_maps, arguments, memory)
+    return shifted_sources, shifted_positions
+
+
+def _alike(field: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether the kernels can read both: constructors check nothing, and an address has no length."""
+    return (
+        field.shape == other.shape
+        and field.ndim == 2
+        and field.dtype is other.dtype is torch.int64
+        and field.is_cpu
+        and other.is_cpu
+    )

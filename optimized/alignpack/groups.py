@@ -1,0 +1,87 @@
+"""What a model that pools groups of tokens must know of them: whose they are, whether whole, and who may see them."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, SupportsIndex
+
+import torch
+
+from alignpack.backends import select_backend_for
+from alignpack.records import TensorRecord, register_record
+from alignpack.tables import integer_at_least
+from alignpack_reference import errors
+
+if TYPE_CHECKING:
+    from alignpack.layout import PackedSequenceLayout
+
+
+@register_record
+@dataclass(frozen=True, eq=False, repr=False)
+class CompressionGroups(TensorRecord):
+    """The groups of `ratio` neighbouring slots of the packed rows, and which of them each token may see.
+
+    A row has `groups = slots / ratio` of them. Numbers of columns are those of the whole packed row: for every field,
+    that of a shard's groups is the part of the whole layout's that the rank owns, values unchanged. All tensors are
+    contiguous and on the layout's device. Like a layout, groups are immutable, compare and hash by identity (`equal`
+    compares contents), and are a pytree whose leaves are the six tensors.
+
+    Attributes:
+        ratio: slots of a group.
+        sequence_ids: `[batch, groups]` int64, the document of the group, as in the layout; 0 at padding.
+        position_ids: `[batch, groups]` int64, the position of the group's first token in its document, a multiple of
+            `ratio`; 0 at padding.
+        complete: `[batch, groups]` bool, all `ratio` slots hold tokens. An incomplete group keeps its id, position and
+            `first`.
+        first: `[batch, groups]` bool, the first group of its document: a window over two groups must not look back.
+        visible_start: `[batch, slots]` int64, the column of the first group that the token may see: the first of its
+            document; 0 at padding.
+        visible_end: `[batch, slots]` int64, the column behind the last group that the token may see. It sees the groups
+            of its document whose last token it is or has behind it: `visible_start + (position + 1) // ratio`; 0 at
+            padding.
+    """
+
+    ratio: int
+    sequence_ids: torch.Tensor
+    position_ids: torch.Tensor
+    complete: torch.Tensor
+    first: torch.Tensor
+    visible_start: torch.Tensor
+    visible_end: torch.Tensor
+
+    _TENSORS: ClassVar = ("sequence_ids", "position_ids", "complete", "first", "visible_start", "visible_end")
+    _INTEGERS: ClassVar = ("ratio",)
+
+
+def group_layout(layout: "PackedSequenceLayout", ratio: int) -> CompressionGroups:
+    """The groups of `ratio` slots; see `PackedSequenceLayout.groups`."""
+    ratio = integer_at_least("ratio", ratio, 1)
+    if layout.alignment % ratio:
+        raise errors.bad_ratio(ratio, layout.alignment, math.lcm(ratio, layout.alignment))
+    # Groups that are made under inference mode must still serve training afterwards.
+    with torch.inference_mode(False):
+        backend = select_backend_for(layout.sequence_ids, layout.position_ids)
+        fields = backend.group_fields(layout.sequence_ids, layout.position_ids, layout.offset, ratio)
+        return CompressionGroups(ratio, *fields)
+
+
+def compression_alignment(ratios: Iterable[SupportsIndex]) -> int:
+    """The smallest alignment that serves all of a model's compression ratios: their least common multiple.
+
+    Args:
+        ratios: tokens of a group, say of each layer; 0 and 1 compress nothing and are ignored.
+
+    Raises:
+        TypeError: `ratios` is no iterable, or one of them is no integer.
+        ValueError: one of them is negative.
+
+    Example:
+        >>> from alignpack import compression_alignment
+        >>> compression_alignment([0, 0, 4, 128, 4, 128, 0])
+        128
+        >>> compression_alignment([2, 1])
+        2
+    """
+    if not isinstance(ratios, Iterable):
+        raise errors.not_ratios(ratios)
+    return math.lcm(*(integer_at_least(f"ratios[{place}]", ratio, 0) or 1 for place, ratio in enumerate(ratios)))

@@ -1,0 +1,89 @@
+"""What layouts and compression groups have in common: frozen records of tensors on one device and of integers."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, Self, TypeVar
+
+import torch
+import torch.utils._pytree as pytree
+
+
+class TensorRecord:
+    """Base of frozen dataclasses whose fields are tensors on one device, and integers that say what these mean.
+
+    A record compares and hashes by identity, because comparing tensors would wait for a device; `equal` compares
+    contents. Records are rebuilt without checks, because transforms put other things than tensors into them.
+    """
+
+    _TENSORS: ClassVar[tuple[str, ...]]
+    _INTEGERS: ClassVar[tuple[str, ...]]
+
+    def equal(self, other: object) -> bool:
+        """Whether the other has the same fields with the same contents, on the same device."""
+        if not isinstance(other, TensorRecord) or self._TENSORS != other._TENSORS:
+            return False
+        return self._integers() == other._integers() and all(
+            mine.device == theirs.device and torch.equal(mine, theirs)
+            for mine, theirs in zip(self._tensors(), other._tensors(), strict=True)
+        )
+
+    def to(self, device: torch.device | str | int, non_blocking: bool = False) -> Self:
+        """The same with every tensor on that device; `non_blocking` is that of `torch.Tensor.to`."""
+        target = torch.device(device)  # a dtype, which Tensor.to would take as well, would round the maps
+        return self._map(lambda tensor: tensor.to(target, non_blocking=non_blocking))
+
+    def pin_memory(self) -> Self:
+        """The same in page-locked host memory, from which `to(device, non_blocking=True)` does not wait."""
+        return self._map(torch.Tensor.pin_memory)
+
+    def __repr__(self) -> str:
+        """Shapes, device and integers: no data, which a GPU would have to be waited for."""
+        shown = [f"{name}={_shape(getattr(self, name))}" for name in self._TENSORS]
+        shown.append(f"device={getattr(self._tensors()[0], 'device', None)}")
+        shown += [f"{name}={integer}" for name, integer in zip(self._INTEGERS, self._integers(), strict=True)]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    def _map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Self:
+        # What is made under inference mode must still serve training afterwards.
+        with torch.inference_mode(False):
+            return self._rebuilt((function(tensor) for tensor in self._tensors()), self._integers())
+
+    @classmethod
+    def _rebuilt(cls, tensors: Iterable[torch.Tensor], integers: Iterable[int | None]) -> Self:
+        fields = zip((*cls._TENSORS, *cls._INTEGERS), (*tensors, *integers), strict=True)
+        return cls(**dict(fields))
+
+    def _tensors(self) -> tuple[torch.Tensor, ...]:
+        return tuple(getattr(self, name) for name in self._TENSORS)
+
+    def _integers(self) -> tuple[int | None, ...]:
+        return tuple(getattr(self, name) for name in self._INTEGERS)
+
+
+Record = TypeVar("Record", bound=type[TensorRecord])
+
+
+def register_record(record: Record) -> Record:
+    """Make a class of records a pytree, whose leaves are the tensors and whose context are the integers."""
+
+    def flatten_with_keys(instance: TensorRecord) -> tuple[list[tuple[Any, torch.Tensor]], tuple[int | None, ...]]:
+        keys = [pytree.GetAttrKey(name) for name in record._TENSORS]
+        return list(zip(keys, instance._tensors(), strict=True)), instance._integers()
+
+    pytree.register_pytree_node(
+        record,
+        lambda instance: (list(instance._tensors()), instance._integers()),
+        record._rebuilt,
+        serialized_type_name=f"alignpack.{record.__name__}",
+        to_dumpable_context=list,
+        from_dumpable_context=tuple,
+        flatten_with_keys_fn=flatten_with_keys,
+    )
+    # Plain tensors and integers: `torch.load` may rebuild it without being asked to trust the file.
+    torch.serialization.add_safe_globals([record])
+    return record
+
+
+def _shape(tensor: object) -> object:
+    """The shape for `repr`; transforms put other things than tensors into the fields."""
+    shape = getattr(tensor, "shape", None)
+    return type(tensor).__name__ if shape is None else list(shape)
