@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.autograd import forward_ad
 
-from alignpack.collectives import Ranks, gather_columns
+from alignpack.collectives import Ranks, gathered
 from alignpack.tables import LARGEST_WIDTH, integer_at_least
 from alignpack.values import WORD_DTYPES
 from alignpack_reference import errors
@@ -53,7 +53,7 @@ def agree(ranks: Ranks, operation: str, tensor: torch.Tensor, width: int, refusa
         return
     header = _header(ranks, operation, tensor, width) if refusal is None else _refused(refusal)
     sent = torch.tensor([header], dtype=torch.int64, device=ranks.control_device())
-    headers: list[list[int]] = gather_columns(sent, ranks).view(ranks.size, -1).tolist()
+    headers: list[list[int]] = gathered(sent, ranks).view(ranks.size, -1).tolist()
     if refusals := {rank: found for rank, header in enumerate(headers) if (found := _refusal_in(header)) is not None}:
         raise errors.refused_on_ranks(refusals) from refusal
     if differences := list(_differences(headers, ranks)):

@@ -85,8 +85,8 @@ def _group_of_mesh(mesh: DeviceMesh) -> dist.ProcessGroup:
 
 def gather_columns(tensor: torch.Tensor, ranks: Ranks) -> torch.Tensor:
     """The columns of all ranks in their order, `[batch, columns, ...] -> [batch, size * columns, ...]`."""
-    gathered: torch.Tensor = _Gather.apply(tensor, ranks)  # type: ignore[no-untyped-call]
-    return gathered
+    whole: torch.Tensor = _Gather.apply(tensor, ranks)  # type: ignore[no-untyped-call]
+    return whole
 
 
 def scatter_sum(tensor: torch.Tensor, ranks: Ranks) -> torch.Tensor:
@@ -111,7 +111,7 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, ranks: Ranks) -> torch.Tensor:
         ctx.ranks = ranks
-        return _gathered(tensor, ranks)
+        return gathered(tensor, ranks)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
@@ -155,7 +155,8 @@ class _Shift(torch.autograd.Function):
 # --- without gradients -----------------------------------------------------------------------------------------------
 
 
-def _gathered(tensor: torch.Tensor, ranks: Ranks) -> torch.Tensor:
+def gathered(tensor: torch.Tensor, ranks: Ranks) -> torch.Tensor:
+    """`gather_columns` out of autograd's sight."""
     batch, columns = tensor.shape[:2]
     result = _empty_like(tensor, (batch, ranks.size * columns, *tensor.shape[2:]))
     sent, received = _bytes(tensor), _bytes(result)
@@ -174,7 +175,7 @@ def _gathered(tensor: torch.Tensor, ranks: Ranks) -> torch.Tensor:
 
 def _summed(tensor: torch.Tensor, ranks: Ranks) -> torch.Tensor:
     if ranks.group is None:
-        return _gathered(tensor, ranks)  # a sum of one, which keeps its bits
+        return gathered(tensor, ranks)  # a sum of one, which keeps its bits
     batch, columns = tensor.shape[0], tensor.shape[1] // ranks.size
     result = _empty_like(tensor, (batch, columns, *tensor.shape[2:]))
     if result.numel() == 0:

@@ -13,7 +13,6 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 import torch
-from torch._C._functorch import is_functorch_wrapped_tensor
 
 from alignpack.agreement import MOST_AXES, agree, largest_of, refusal_of
 from alignpack.collectives import Group, Ranks, gather_columns, ranks_of, shift_ranks
@@ -168,7 +167,7 @@ def gather_sequence(tensor: torch.Tensor, group: Group, check: bool = True) -> t
         `[batch, size * columns, ...]`, new and contiguous; bits are moved as they are.
 
     Raises:
-        TypeError: `tensor` is no plain tensor of a supported dtype, or is inside a `torch.func` transform.
+        TypeError: `tensor` is no plain tensor of a supported dtype, or the call is inside a `torch.func` transform.
         ValueError: it has fewer than two or more than 64 axes or is on a device that the group does not serve; or the
             ranks differ in device, dtype, shape, `requires_grad` (False too where gradients are disabled) or in having a
             forward-mode tangent. With `check` every rank raises the same, naming the ranks, and the group stays usable.
@@ -221,9 +220,9 @@ def halo(tensor: torch.Tensor, width: int, group: Group, check: bool = True) -> 
 
 
 def _check_tensor(tensor: torch.Tensor, ranks: Ranks) -> None:
+    if torch._C._are_functorch_transforms_active():
+        raise errors.inside_transform("tensor")
     check_values(tensor, "tensor")
-    if is_functorch_wrapped_tensor(tensor):
-        raise errors.not_dense("tensor", "one inside a torch.func transform, through which no collective goes")
     if tensor.ndim < 2:
         raise errors.no_columns("tensor", tuple(tensor.shape))
     if tensor.ndim > MOST_AXES:

@@ -213,6 +213,13 @@ def taken_names(names: list[str]) -> ValueError:
     return ValueError(f"batch may not hold {names}, which come from the layout")
 
 
+def inside_transform(name: str) -> TypeError:
+    """A collective within a transform that it does not know."""
+    return TypeError(
+        f"{name} must be outside of torch.func transforms (vmap, grad and others): no collective goes there"
+    )
+
+
 def no_columns(name: str, shape: tuple[int, ...]) -> ValueError:
     """A tensor without rows and columns."""
     return ValueError(f"{name} must have shape [batch, columns, ...], got {list(shape)}")
