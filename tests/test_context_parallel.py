@@ -1,18 +1,19 @@
 """Context parallelism on one process: the one code path, what `shard_batch` refuses, and what it does not allocate."""
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
-from alignpack import LayoutError, PackedSequenceLayout, packed_layout
+from alignpack import LayoutError, packed_layout
 from alignpack.collectives import Ranks
 from alignpack.context_parallel import agree_on_length, gather_sequence, halo, packed_length, shard_batch
 from alignpack_fuzz.cases import random_bits
 from alignpack_fuzz.compare import assert_same_bits
-from bench.measure import peak_bytes
 
 TABLES = torch.tensor([[3, 5]]), None, (1, 8), 4
 
@@ -158,20 +159,29 @@ def test_what_shard_batch_refuses() -> None:
         assert str(caught.value) == message
 
 
-@pytest.mark.filterwarnings("ignore:Warning. Profiler clears events")
-def test_shard_batch_does_not_build_the_packed_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+def allocations(call: Callable[[], object], trace: Path) -> list[int]:
+    """Bytes of every tensor memory that the second call takes."""
+    call()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as run:
+        call()
+    run.export_chrome_trace(str(trace))
+    events = json.loads(trace.read_text())["traceEvents"]
+    return [
+        event["args"]["Bytes"] for event in events if event.get("name") == "[memory]" and event["args"]["Bytes"] > 0
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:Warning. Profiler clears events")  # what an older torch says of its profiler
+def test_shard_batch_does_not_build_the_packed_tensors(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     # As the fourth of eight ranks; nobody else is needed, because `shard_batch` talks to no other.
     monkeypatch.setattr("alignpack.context_parallel.ranks_of", lambda _: Ranks(None, 3, 8))
     batch, sequence, width = 2, 4096, 64
-    layout: PackedSequenceLayout = packed_layout(
-        torch.tensor([[3000, 1096]] * batch), None, (batch, sequence), 4, length_multiple=32
-    )
+    layout = packed_layout(torch.tensor([[3000, 1096]] * batch), None, (batch, sequence), 4, length_multiple=32)
     values = torch.ones(batch, sequence, width)
-    full = layout.pack(values).nbytes
-    found = shard_batch(layout, {"values": values}, None)
-    results = sum(tensor.nbytes for tensor in found.values())
-    assert results < full / 7
-    # Beside the results a shard has a map of the input row, 8 bytes a slot, and makes it from three more like it.
-    maps = 4 * layout.input_positions.nbytes
-    assert maps < full / 7
-    assert peak_bytes(lambda: shard_batch(layout, {"values": values}, None)) < results + maps + 2**16
+    packed = layout.pack(values).nbytes
+    results = sum(tensor.nbytes for tensor in shard_batch(layout, {"values": values}, None).values())
+    assert results < packed / 7
+    taken = allocations(lambda: shard_batch(layout, {"values": values}, None), tmp_path / "trace.json")
+    assert max(taken) == values.nbytes / 8
+    # A shard has a map of the input row, 8 bytes a slot, and makes it from a few more like it.
+    assert sum(taken) < results + 4 * layout.input_positions.nbytes < packed / 3

@@ -80,10 +80,9 @@ def check_results_are_new_and_may_be_changed(group: dist.ProcessGroup) -> None:
 
 
 def check_own_and_replicated_losses(group: dist.ProcessGroup) -> None:
-    """Conformance case F6, for any number of ranks."""
     size = group.size()
-    weights = 10.0 ** torch.arange(2 * size).unsqueeze(0)
-    local = torch.tensor([[1.0, 2.0]], requires_grad=True)
+    weights = 10.0 ** torch.arange(2 * size, dtype=torch.float64).unsqueeze(0)
+    local = torch.tensor([[1.0, 2.0]], dtype=torch.float64, requires_grad=True)
     gathered = gather_sequence(local, group)
     own = own_columns(weights * gathered, group).sum()
     (gradient,) = torch.autograd.grad(own, local, retain_graph=True)

@@ -56,7 +56,7 @@ def check_shards_make_up_the_whole_batch(group: dist.ProcessGroup) -> None:
 
 
 def check_a_rank_of_padding_only(group: dist.ProcessGroup) -> None:
-    """Conformance case F8: such a rank joins forward and backward, and weighs its loss with 0."""
+    """Such a rank joins forward and backward, and weighs its loss with 0."""
     size = group.size()
     layout = packed_layout(torch.tensor([[2]]), torch.tensor([[8]]), (1, 8), 4, 4 * size, length_multiple=4 * size)
     values = torch.arange(1.0, 9.0).unsqueeze(0).requires_grad_()
@@ -74,7 +74,6 @@ def check_a_rank_of_padding_only(group: dist.ProcessGroup) -> None:
 
 
 def check_ranks_agree_on_a_length(group: dist.ProcessGroup) -> None:
-    """Conformance case F5: rows of 8 and of 12 slots."""
     rank, size = dist.get_rank(group), group.size()
     tables = torch.tensor([[5 if rank else 9]]), None, (1, 9), 4
     assert packed_length(*tables) == (8 if rank else 12)
