@@ -1,6 +1,8 @@
 """Context parallelism on one process: the one code path, what `shard_batch` refuses, and what it does not allocate."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from alignpack import LayoutError, packed_layout
 from alignpack.collectives import Ranks
 from alignpack.context_parallel import agree_on_length, gather_sequence, halo, packed_length, shard_batch
+from alignpack.values import WORD_DTYPES
 from alignpack_fuzz.cases import random_bits
 from alignpack_fuzz.compare import assert_same_bits
 
@@ -185,3 +188,12 @@ def test_shard_batch_does_not_build_the_packed_tensors(monkeypatch: pytest.Monke
     assert max(taken) == values.nbytes / 8
     # A shard has a map of the input row, 8 bytes a slot, and makes it from a few more like it.
     assert sum(taken) < results + 4 * layout.input_positions.nbytes < packed / 3
+
+
+@pytest.mark.filterwarnings("ignore")  # what importing and initialising torch.distributed warns about is not ours
+def test_a_group_of_one_rank_that_communicates() -> None:
+    """What `bench/nccl_smoke.py` does on one GPU, over gloo."""
+    path = Path(__file__).parents[1] / "bench" / "nccl_smoke.py"
+    program = f"import runpy; print(runpy.run_path({str(path)!r})['smoke']('gloo', 'cpu'))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, f"{len(WORD_DTYPES)}\n"), done.stderr

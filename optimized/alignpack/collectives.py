@@ -37,6 +37,12 @@ class Ranks:
     rank: int
     size: int
 
+    def open_group(self) -> dist.ProcessGroup | None:
+        """The group, once more found open: backward may come after it was closed, which backends do not always say."""
+        if self.group is not None:
+            _rank_in(self.group)
+        return self.group
+
     def device_types(self) -> list[str]:
         """The kinds of devices whose tensors the group can move; all if there is nobody to move them to."""
         if self.group is None:
@@ -64,12 +70,15 @@ def ranks_of(group: Group) -> Ranks:
         raise errors.not_in_group("dist.new_group gave GroupMember.NON_GROUP_MEMBER here")
     elif not isinstance(group, dist.ProcessGroup):
         raise errors.not_a_group(group)
+    rank, size = _rank_in(group), group.size()
+    return Ranks(group if size > 1 else None, rank, size)
+
+
+def _rank_in(group: dist.ProcessGroup) -> int:
     try:
-        rank = dist.get_rank(group)
+        return dist.get_rank(group)
     except ValueError as error:
         raise errors.closed_group(f"process group {group.group_name!r}") from error
-    size = group.size()
-    return Ranks(group if size > 1 else None, rank, size)
 
 
 def _group_of_mesh(mesh: DeviceMesh) -> dist.ProcessGroup:
@@ -157,48 +166,51 @@ class _Shift(torch.autograd.Function):
 
 def gathered(tensor: torch.Tensor, ranks: Ranks) -> torch.Tensor:
     """`gather_columns` out of autograd's sight."""
+    group = ranks.open_group()
     batch, columns = tensor.shape[:2]
     result = _empty_like(tensor, (batch, ranks.size * columns, *tensor.shape[2:]))
     sent, received = _bytes(tensor), _bytes(result)
     if sent.numel() == 0:
         return result
-    if ranks.group is None:
+    if group is None:
         received.copy_(sent)
     elif batch == 1:
-        _all_gather(received, sent, group=ranks.group)
+        _all_gather(received, sent, group=group)
     else:
         by_rank = sent.new_empty(ranks.size, batch, sent.numel() // batch)
-        _all_gather(by_rank.view(-1), sent, group=ranks.group)
+        _all_gather(by_rank.view(-1), sent, group=group)
         received.view(batch, ranks.size, -1).copy_(by_rank.transpose(0, 1))
     return result
 
 
 def _summed(tensor: torch.Tensor, ranks: Ranks) -> torch.Tensor:
-    if ranks.group is None:
+    group = ranks.open_group()
+    if group is None:
         return gathered(tensor, ranks)  # a sum of one, which keeps its bits
     batch, columns = tensor.shape[0], tensor.shape[1] // ranks.size
     result = _empty_like(tensor, (batch, columns, *tensor.shape[2:]))
     if result.numel() == 0:
         return result
-    by_rank = tensor.unflatten(1, (ranks.size, columns)).transpose(0, 1)
-    numbers = torch.view_as_real(by_rank.resolve_conj()) if tensor.is_complex() else by_rank
+    by_rank = tensor.resolve_conj().resolve_neg().unflatten(1, (ranks.size, columns)).transpose(0, 1)
+    numbers = torch.view_as_real(by_rank) if tensor.is_complex() else by_rank
     if numbers.dtype.itemsize < torch.float32.itemsize:
         numbers = numbers.to(torch.float32)
     numbers = numbers.contiguous().view(-1)  # gloo takes nothing but flat tensors
     total = numbers.new_empty(numbers.numel() // ranks.size)
-    _reduce_scatter(total, numbers, group=ranks.group)
+    _reduce_scatter(total, numbers, group=group)
     (torch.view_as_real(result) if tensor.is_complex() else result).view(-1).copy_(total)
     return result
 
 
 def _shifted(tensor: torch.Tensor, ranks: Ranks, step: int) -> torch.Tensor:
+    group = ranks.open_group()
     result = _empty_like(tensor, tuple(tensor.shape))
     sent, received = _bytes(tensor), _bytes(result)
     received.zero_()
-    if ranks.group is None or sent.numel() == 0:
+    if group is None or sent.numel() == 0:
         return result
     to, origin = ([sent.numel() * (rank == ranks.rank + sign * step) for rank in range(ranks.size)] for sign in (1, -1))
-    dist.all_to_all_single(received[: sum(origin)], sent[: sum(to)], origin, to, group=ranks.group)
+    dist.all_to_all_single(received[: sum(origin)], sent[: sum(to)], origin, to, group=group)
     return result
 
 

@@ -144,6 +144,26 @@ def check_forward_mode(group: dist.ProcessGroup) -> None:
     assert torch.equal(gathered.tangent, tangent * full.cos())
 
 
+def check_forward_mode_over_backward(group: dist.ProcessGroup) -> None:
+    tangent = normal(group).round()
+    local = torch.zeros(2, COLUMNS, dtype=torch.float64, requires_grad=True)
+    with forward_ad.dual_level():
+        upstream = forward_ad.make_dual(normal(group).cos(), tangent)
+        (gradient,) = torch.autograd.grad(gather_sequence(local, group), local, upstream)
+        found = forward_ad.unpack_dual(gradient).tangent
+    assert found is not None
+    assert torch.equal(found, group.size() * own_columns(tangent, group))
+
+
+def check_negative_views_as_gradients(group: dist.ProcessGroup) -> None:
+    """A view that only says that its numbers are to be negated must not be sent as it lies in memory."""
+    for dtype, batch in ((torch.float64, 1), (torch.float64, 2), (torch.complex128, 1), (torch.float32, 1)):
+        numbers = normal(group, batch=batch).round().to(dtype)
+        local = torch.zeros(batch, COLUMNS, dtype=dtype, requires_grad=True)
+        (gradient,) = torch.autograd.grad(gather_sequence(local, group), local, torch._neg_view(numbers))
+        assert torch.equal(gradient, -group.size() * own_columns(numbers, group))
+
+
 def check_recomputation(group: dist.ProcessGroup) -> None:
     full = normal(group, 2)
 

@@ -188,6 +188,17 @@ def check_a_closed_group(group: dist.ProcessGroup) -> None:
         assert text.startswith(f"ValueError: group must be open, but process group {name!r} is closed")
 
 
+def check_a_group_closed_before_backward(group: dist.ProcessGroup) -> None:
+    closed = dist.new_group()
+    assert isinstance(closed, dist.ProcessGroup)
+    local = torch.ones(1, 2, requires_grad=True)
+    results = gather_sequence(local, closed), halo(local, 1, closed)
+    dist.destroy_process_group(closed)
+    for result in results:
+        text = refused(lambda: result.sum().backward(), group)  # noqa: B023
+        assert text.startswith("ValueError: group must be open, but process group")
+
+
 def check_a_closed_mesh(group: dist.ProcessGroup) -> None:
     closed = dist.new_group()
     mesh = DeviceMesh.from_group(closed, "cpu")
