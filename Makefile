@@ -12,7 +12,7 @@ MINUTES ?= 10
 TARGET ?= alignpack
 SEED ?= 1
 
-.PHONY: setup demo test check fuzz faults bench wheel clean
+.PHONY: setup demo test nightly check fuzz faults bench wheel clean
 
 setup: $(STAMP)
 
@@ -30,9 +30,13 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --include 'reference/*' --fail-under 97
 	$(BIN)/coverage report --include 'optimized/*' --fail-under 97
 	$(BIN)/coverage report --include 'fuzz/*' --omit '*/faults/*'
+
+nightly: $(STAMP)
+	$(BIN)/python -m pytest -m nightly
 
 check: $(STAMP)
 	$(BIN)/ruff check

@@ -186,6 +186,104 @@ def not_a_name(value: object) -> TypeError:
     return TypeError(f"backend must be a name or None, got {value!r}")
 
 
+# --- context parallelism ----------------------------------------------------------------------------------------------
+
+
+def not_a_group(value: object) -> TypeError:
+    """Something else where a group of ranks belongs."""
+    return TypeError(
+        f"group must be a ProcessGroup, a one-dimensional DeviceMesh or None (this process alone), got {value!r}"
+    )
+
+
+def not_one_dimensional(names: tuple[str, ...] | None, shape: tuple[int, ...]) -> ValueError:
+    """A device mesh of several dimensions, where one is meant."""
+    dimensions = f"the dimensions {list(names)}" if names else "dimensions without names"
+    example = f"mesh[{names[-1]!r}]" if names else "mesh.get_group(dimension)"
+    return ValueError(
+        f"group must be a one-dimensional DeviceMesh, got one of shape {list(shape)} with {dimensions}; pass one of "
+        f"them, such as {example}"
+    )
+
+
+def not_in_group(reason: str) -> ValueError:
+    """A group of other processes than this one."""
+    return ValueError(f"this process is not in group: {reason}; call it only on the ranks of the group")
+
+
+def closed_group(name: str) -> ValueError:
+    """A group that was destroyed, or that was never made known."""
+    return ValueError(
+        f"group must be open, but {name} is closed; make a new one, or close it after the last step (backward included)"
+    )
+
+
+def not_a_layout(value: object) -> TypeError:
+    """Something else where a layout belongs."""
+    return TypeError(f"layout must be a PackedSequenceLayout, got {type(value).__name__}")
+
+
+def already_a_shard(slots: int, row_length: int | None) -> ValueError:
+    """A shard that would be cut again."""
+    return ValueError(
+        f"layout must be that of the whole rows, got a shard of {slots} of the {row_length} slots of each row"
+    )
+
+
+def taken_names(names: list[str]) -> ValueError:
+    """A batch that has names which the layout fills."""
+    return ValueError(f"batch may not hold {names}, which come from the layout")
+
+
+def inside_transform(name: str) -> TypeError:
+    """A collective within a transform that it does not know."""
+    return TypeError(
+        f"{name} must be outside of torch.func transforms (vmap, grad and others): no collective goes there"
+    )
+
+
+def no_columns(name: str, shape: tuple[int, ...]) -> ValueError:
+    """A tensor without rows and columns."""
+    return ValueError(f"{name} must have shape [batch, columns, ...], got {list(shape)}")
+
+
+def unserved_device(name: str, device: object, served: list[str]) -> ValueError:
+    """A tensor that no backend of the group can move."""
+    return ValueError(f"{name} must be on a device that the group serves, {' or '.join(served)}, got {device}")
+
+
+def wide_halo(width: int, columns: int) -> ValueError:
+    """A halo that the neighbour does not have."""
+    return ValueError(f"width must be at most the {columns} columns of a rank, got {_shown(width)}")
+
+
+def no_integer(name: str) -> TypeError:
+    """What other ranks say where one was given no integer."""
+    return TypeError(f"{name} must be an integer")
+
+
+def refused_on_ranks(refusals: dict[int, TypeError | ValueError]) -> TypeError | ValueError:
+    """What every rank raises when some ranks were given something wrong: the words and the kind of the first of them."""
+    rank, first = next(iter(refusals.items()))
+    others = list(refusals)[1:]
+    also = f" (and refused on {_ranks(others)}, too)" if others else ""
+    kind = TypeError if isinstance(first, TypeError) else ValueError
+    return kind(f"rank {rank}: {first}{also}")
+
+
+def ranks_disagree(differences: list[tuple[str, dict[str, list[int]]]]) -> ValueError:
+    """What every rank raises when the ranks do not mean the same; each difference with the ranks of each value."""
+    shown = "; ".join(
+        f"{name} is " + ", ".join(f"{value} on {_ranks(holders)}" for value, holders in values.items())
+        for name, values in differences
+    )
+    return ValueError(f"the ranks of the group must agree, but {shown}")
+
+
+def _ranks(ranks: list[int]) -> str:
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks}"
+
+
 # --- values ----------------------------------------------------------------------------------------------------------
 
 

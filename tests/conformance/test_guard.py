@@ -11,10 +11,6 @@ FOLDER = Path(__file__).parent
 # Not yet shown, and why. A case leaves this list when its test arrives.
 PENDING = {
     "E7": "functorch transforms need their own door to the primitive",
-    "F1": "needs the collectives",
-    "F5": "needs the collectives",
-    "F6": "needs the collectives",
-    "F8": "needs the collectives",
     "G1": "needs a GPU",
     "G2": "full-graph compilation needs its own door to the primitive",
     "G3": "full-graph compilation needs its own door to the primitive",

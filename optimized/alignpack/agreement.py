@@ -1,0 +1,147 @@
+"""Whether all ranks mean the same call: compared before any data moves, so that a mistake on one rank hangs none.
+
+Every rank sends one header of fixed size. What differs, or what one rank refuses by itself, is raised by all of them with
+the same words, and no collective is left half done.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+import torch.distributed as dist
+from torch.autograd import forward_ad
+
+from alignpack.collectives import Ranks, gathered
+from alignpack.tables import LARGEST_WIDTH, integer_at_least
+from alignpack.values import WORD_DTYPES
+from alignpack_reference import errors
+
+MOST_AXES = 64
+"""The most axes that a tensor may have: a header has room for so many sizes."""
+
+Refusal = TypeError | ValueError
+
+_DTYPES = tuple(WORD_DTYPES)
+_OPERATIONS = ("gather_sequence", "halo")
+_FIELDS = 8  # numbers of a header in front of the shape; behind it is the text of a refusal
+_TEXT = 1024  # bytes of a refusal that travel
+_ACCEPTED, _TYPE_ERROR, _VALUE_ERROR = 0, 1, 2
+
+
+def refusal_of(check: Callable[[], object]) -> Refusal | None:
+    """What a check of the arguments raises, kept until the other ranks have heard of it."""
+    try:
+        check()
+    except (TypeError, ValueError) as error:
+        return error
+    return None
+
+
+def agree(ranks: Ranks, operation: str, tensor: torch.Tensor, width: int, refusal: Refusal | None, check: bool) -> None:
+    """Return on all ranks, or raise on all of them.
+
+    Args:
+        ranks: who takes part.
+        operation: the function that was called.
+        tensor: its argument; looked at only if there is no refusal.
+        width: its other argument; 0 if there is none.
+        refusal: what this rank found wrong by itself.
+        check: False: no rank hears of another, and only the own refusal is raised.
+    """
+    if ranks.group is None or not check:
+        if refusal is not None:
+            raise refusal
+        return
+    header = _header(ranks, operation, tensor, width) if refusal is None else _refused(refusal)
+    sent = torch.tensor([header], dtype=torch.int64, device=ranks.control_device())
+    headers: list[list[int]] = gathered(sent, ranks).view(ranks.size, -1).tolist()
+    if refusals := {rank: found for rank, header in enumerate(headers) if (found := _refusal_in(header)) is not None}:
+        raise errors.refused_on_ranks(refusals) from refusal
+    if differences := list(_differences(headers, ranks)):
+        raise errors.ranks_disagree(differences)
+
+
+def largest_of(ranks: Ranks, length: int, name: str) -> int:
+    """The largest length of all ranks, by one MAX all-reduce; what one rank refuses is raised by all.
+
+    Every rank has a slot of its own in what is reduced, so that all see every value and find the same faults.
+    """
+    refusal = refusal_of(lambda: _check_length(name, length))
+    if ranks.group is None:
+        if refusal is not None:
+            raise refusal
+        return int(length)
+    no_integer, smallest = -(2**63) + 1, -(2**63)
+    own = no_integer if isinstance(refusal, TypeError) else min(max(int(length), no_integer + 1), 2**63 - 1)
+    lengths = torch.full((ranks.size,), smallest, dtype=torch.int64)
+    lengths[ranks.rank] = own
+    lengths = lengths.to(ranks.control_device())
+    dist.all_reduce(lengths, dist.ReduceOp.MAX, group=ranks.group)
+    found: list[int] = lengths.tolist()
+    refusals: dict[int, Refusal] = {}
+    for rank, value in enumerate(found):
+        wrong = errors.no_integer(name) if value == no_integer else refusal_of(lambda: _check_length(name, value))  # noqa: B023
+        if wrong is not None:
+            refusals[rank] = wrong
+    if refusals:
+        raise errors.refused_on_ranks(refusals) from refusal
+    return max(found)
+
+
+def _check_length(name: str, length: int) -> None:
+    if integer_at_least(name, length, 0) > LARGEST_WIDTH:
+        raise errors.too_large(name, int(length), LARGEST_WIDTH)
+
+
+def _header(ranks: Ranks, operation: str, tensor: torch.Tensor, width: int) -> list[int]:
+    fields = [
+        _ACCEPTED,
+        _OPERATIONS.index(operation),
+        ranks.device_types().index(tensor.device.type),
+        _DTYPES.index(tensor.dtype),
+        # What autograd will see, for a backward that only some ranks run would wait forever for the others.
+        tensor.requires_grad and torch.is_grad_enabled(),
+        forward_ad.unpack_dual(tensor).tangent is not None,
+        width,
+        tensor.ndim,
+    ]
+    return [*fields, *tensor.shape, *[0] * (MOST_AXES - tensor.ndim), *[0] * (_TEXT // 8)]
+
+
+def _refused(refusal: Refusal) -> list[int]:
+    text = str(refusal).encode()[:_TEXT].ljust(_TEXT, b"\0")
+    kind = _TYPE_ERROR if isinstance(refusal, TypeError) else _VALUE_ERROR
+    words = torch.frombuffer(bytearray(text), dtype=torch.int64).tolist()
+    return [kind, *[0] * (_FIELDS - 1 + MOST_AXES), *words]
+
+
+def _refusal_in(header: Sequence[int]) -> Refusal | None:
+    if header[0] == _ACCEPTED:
+        return None
+    words = torch.tensor(header[-_TEXT // 8 :], dtype=torch.int64)
+    text = bytes(words.view(torch.uint8).tolist()).rstrip(b"\0").decode(errors="ignore")  # may be cut in a letter
+    return TypeError(text) if header[0] == _TYPE_ERROR else ValueError(text)
+
+
+def _differences(headers: Sequence[Sequence[int]], ranks: Ranks) -> Iterator[tuple[str, dict[str, list[int]]]]:
+    """What differs, and for each value that it has the ranks that have it."""
+    device_types = ranks.device_types()
+    calls = [_described(header, device_types) for header in headers]
+    for name in calls[0]:
+        holders: dict[str, list[int]] = {}
+        for rank, call in enumerate(calls):
+            holders.setdefault(call[name], []).append(rank)
+        if len(holders) > 1:
+            yield name, holders
+
+
+def _described(header: Sequence[int], device_types: Sequence[str]) -> dict[str, str]:
+    _, operation, device, dtype, requires_grad, tangent, width, axes = header[:_FIELDS]
+    return {
+        "the function": _OPERATIONS[operation],
+        "the device": device_types[device],
+        "the dtype": str(_DTYPES[dtype]).removeprefix("torch."),
+        "the shape": str(list(header[_FIELDS : _FIELDS + axes])),
+        "requires_grad": str(bool(requires_grad)),
+        "having a forward-mode tangent": str(bool(tangent)),
+        "width": str(width),
+    }

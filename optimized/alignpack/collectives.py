@@ -1,0 +1,225 @@
+"""The collectives of context parallelism: which ranks take part, and moves between them that can be differentiated.
+
+Tensors are `[batch, columns, ...]` and ranks hold contiguous columns. Every move is linear and its adjoint is one of these
+moves again (gather and summed scatter are adjoint to each other, a shift to the shift the other way), so derivatives of
+every order come from the public functions calling each other. Moves carry bytes, which every backend has; only sums
+need numbers.
+"""
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+
+from alignpack_reference import errors
+
+Group: TypeAlias = dist.ProcessGroup | DeviceMesh | None
+"""The ranks that share every row: a process group, a one-dimensional device mesh, or None for this process alone."""
+
+# PyTorch renamed both; the old names warn where the new ones exist.
+_all_gather = dist.all_gather_single if hasattr(dist, "all_gather_single") else dist.all_gather_into_tensor
+_reduce_scatter = dist.reduce_scatter_single if hasattr(dist, "reduce_scatter_single") else dist.reduce_scatter_tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """The ranks that take part, and which of them this process is.
+
+    Attributes:
+        group: whom to talk to; None when there is nobody else.
+        rank: from 0, in the order of the columns.
+        size: how many ranks there are.
+    """
+
+    group: dist.ProcessGroup | None
+    rank: int
+    size: int
+
+    def open_group(self) -> dist.ProcessGroup | None:
+        """The group, once more found open: backward may come after it was closed, which backends do not always say."""
+        if self.group is not None:
+            _rank_in(self.group)
+        return self.group
+
+    def device_types(self) -> list[str]:
+        """The kinds of devices whose tensors the group can move; all if there is nobody to move them to."""
+        if self.group is None:
+            return []
+        return [pair.partition(":")[0] for pair in dist.get_backend_config(self.group).split(",")]
+
+    def control_device(self) -> torch.device:
+        """Where tensors live that only the host looks at: on the host if the group can move them there."""
+        types = self.device_types()
+        return torch.device("cpu" if "cpu" in types else types[0])
+
+
+def ranks_of(group: Group) -> Ranks:
+    """The ranks of a group that is open and has this process in it.
+
+    Raises:
+        TypeError: it is no group.
+        ValueError: it is closed, it is not one-dimensional, or this process is outside.
+    """
+    if group is None:
+        return Ranks(None, 0, 1)
+    if isinstance(group, DeviceMesh):
+        group = _group_of_mesh(group)
+    elif isinstance(group, int) and group == dist.GroupMember.NON_GROUP_MEMBER:
+        raise errors.not_in_group("dist.new_group gave GroupMember.NON_GROUP_MEMBER here")
+    elif not isinstance(group, dist.ProcessGroup):
+        raise errors.not_a_group(group)
+    rank, size = _rank_in(group), group.size()
+    return Ranks(group if size > 1 else None, rank, size)
+
+
+def _rank_in(group: dist.ProcessGroup) -> int:
+    try:
+        return dist.get_rank(group)
+    except ValueError as error:
+        raise errors.closed_group(f"process group {group.group_name!r}") from error
+
+
+def _group_of_mesh(mesh: DeviceMesh) -> dist.ProcessGroup:
+    if mesh.ndim != 1:
+        raise errors.not_one_dimensional(mesh.mesh_dim_names, tuple(mesh.shape))
+    if mesh.get_coordinate() is None:
+        raise errors.not_in_group(f"it is not in {mesh!r}")
+    try:
+        return mesh.get_group()
+    except RuntimeError as error:
+        raise errors.closed_group(repr(mesh)) from error
+
+
+def gather_columns(tensor: torch.Tensor, ranks: Ranks) -> torch.Tensor:
+    """The columns of all ranks in their order, `[batch, columns, ...] -> [batch, size * columns, ...]`."""
+    whole: torch.Tensor = _Gather.apply(tensor, ranks)  # type: ignore[no-untyped-call]
+    return whole
+
+
+def scatter_sum(tensor: torch.Tensor, ranks: Ranks) -> torch.Tensor:
+    """This rank's columns of the sum over ranks, `[batch, size * columns, ...] -> [batch, columns, ...]`.
+
+    Floats below 32 bits are summed in float32 and rounded once, whatever the backend would do.
+    """
+    summed: torch.Tensor = _ScatterSum.apply(tensor, ranks)  # type: ignore[no-untyped-call]
+    return summed
+
+
+def shift_ranks(tensor: torch.Tensor, ranks: Ranks, step: int) -> torch.Tensor:
+    """The tensor of the rank `step` before this one, of equal shape; zeros where there is none."""
+    shifted: torch.Tensor = _Shift.apply(tensor, ranks, step)  # type: ignore[no-untyped-call]
+    return shifted
+
+
+# --- for autograd ----------------------------------------------------------------------------------------------------
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, ranks: Ranks) -> torch.Tensor:
+        ctx.ranks = ranks
+        return gathered(tensor, ranks)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return scatter_sum(gradients[0], ctx.ranks), None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: torch.Tensor, *_: None) -> torch.Tensor:
+        return gather_columns(tangent, ctx.ranks)
+
+
+class _ScatterSum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, ranks: Ranks) -> torch.Tensor:
+        ctx.ranks = ranks
+        return _summed(tensor, ranks)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return gather_columns(gradients[0], ctx.ranks), None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: torch.Tensor, *_: None) -> torch.Tensor:
+        return scatter_sum(tangent, ctx.ranks)
+
+
+class _Shift(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, ranks: Ranks, step: int) -> torch.Tensor:
+        ctx.ranks, ctx.step = ranks, step
+        return _shifted(tensor, ranks, step)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        return shift_ranks(gradients[0], ctx.ranks, -ctx.step), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: torch.Tensor, *_: None) -> torch.Tensor:
+        return shift_ranks(tangent, ctx.ranks, ctx.step)
+
+
+# --- without gradients -----------------------------------------------------------------------------------------------
+
+
+def gathered(tensor: torch.Tensor, ranks: Ranks) -> torch.Tensor:
+    """`gather_columns` out of autograd's sight."""
+    group = ranks.open_group()
+    batch, columns = tensor.shape[:2]
+    result = _empty_like(tensor, (batch, ranks.size * columns, *tensor.shape[2:]))
+    sent, received = _bytes(tensor), _bytes(result)
+    if sent.numel() == 0:
+        return result
+    if group is None:
+        received.copy_(sent)
+    elif batch == 1:
+        _all_gather(received, sent, group=group)
+    else:
+        by_rank = sent.new_empty(ranks.size, batch, sent.numel() // batch)
+        _all_gather(by_rank.view(-1), sent, group=group)
+        received.view(batch, ranks.size, -1).copy_(by_rank.transpose(0, 1))
+    return result
+
+
+def _summed(tensor: torch.Tensor, ranks: Ranks) -> torch.Tensor:
+    group = ranks.open_group()
+    if group is None:
+        return gathered(tensor, ranks)  # a sum of one, which keeps its bits
+    batch, columns = tensor.shape[0], tensor.shape[1] // ranks.size
+    result = _empty_like(tensor, (batch, columns, *tensor.shape[2:]))
+    if result.numel() == 0:
+        return result
+    by_rank = tensor.resolve_conj().resolve_neg().unflatten(1, (ranks.size, columns)).transpose(0, 1)
+    numbers = torch.view_as_real(by_rank) if tensor.is_complex() else by_rank
+    if numbers.dtype.itemsize < torch.float32.itemsize:
+        numbers = numbers.to(torch.float32)
+    numbers = numbers.contiguous().view(-1)  # gloo takes nothing but flat tensors
+    total = numbers.new_empty(numbers.numel() // ranks.size)
+    _reduce_scatter(total, numbers, group=group)
+    (torch.view_as_real(result) if tensor.is_complex() else result).view(-1).copy_(total)
+    return result
+
+
+def _shifted(tensor: torch.Tensor, ranks: Ranks, step: int) -> torch.Tensor:
+    group = ranks.open_group()
+    result = _empty_like(tensor, tuple(tensor.shape))
+    sent, received = _bytes(tensor), _bytes(result)
+    received.zero_()
+    if group is None or sent.numel() == 0:
+        return result
+    to, origin = ([sent.numel() * (rank == ranks.rank + sign * step) for rank in range(ranks.size)] for sign in (1, -1))
+    dist.all_to_all_single(received[: sum(origin)], sent[: sum(to)], origin, to, group=group)
+    return result
+
+
+def _empty_like(tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    return torch.empty(shape, dtype=tensor.dtype, device=tensor.device)
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """The numbers of a tensor in their order as flat bytes; of a contiguous one these are its own memory."""
+    plain = tensor.resolve_conj().resolve_neg().contiguous()
+    # A contiguous tensor of one number may have any stride; `view` to a narrower dtype asks for 1.
+    return plain.as_strided((plain.numel(),), (1,)).view(torch.uint8)

@@ -1,0 +1,231 @@
+"""Context parallelism: every rank holds one contiguous slice of every packed row.
+
+Import it by itself, `from alignpack import context_parallel`. A `group` is a `ProcessGroup`, a one-dimensional `DeviceMesh`,
+or None for this process alone, so that a model has one code path. All ranks of the group make the same calls in the same
+order, forward and backward.
+
+A group that cannot be used raises on the rank that passes it: TypeError if it is none, ValueError if it is closed, has more
+than one dimension or leaves this process out. Everything else that is wrong on one rank is, with `check`, raised by all.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+import torch
+
+from alignpack.agreement import MOST_AXES, agree, largest_of, refusal_of
+from alignpack.collectives import Group, Ranks, gather_columns, ranks_of, shift_ranks
+from alignpack.fill import Fill
+from alignpack.layout import PackedSequenceLayout
+from alignpack.tables import integer_at_least, place_documents, read_tables
+from alignpack.values import check_values
+from alignpack_reference import errors
+
+__all__ = ["Group", "agree_on_length", "gather_sequence", "halo", "packed_length", "shard_batch"]
+
+_FROM_THE_LAYOUT = ("position_ids", "sequence_ids", "padding_mask")
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+
+def _outside_graphs(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """Host work is not for compilers: a graph break. Disabled only where somebody compiles: that import takes seconds."""
+
+    @wraps(function)
+    def run(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+        if torch.compiler.is_compiling():
+            result: _Result = torch.compiler.disable(function)(*args, **kwargs)
+            return result
+        return function(*args, **kwargs)
+
+    return run
+
+
+@_outside_graphs
+def packed_length(
+    seq_lens: torch.Tensor,
+    seq_lens_padded: torch.Tensor | None,
+    input_shape: Sequence[int],
+    alignment: int,
+    minimum_length: int = 0,
+    length_multiple: int | None = None,
+) -> int:
+    """The `padded_sequence` that `packed_layout` would give, without building the layout.
+
+    Args:
+        seq_lens: as for `packed_layout`, like all that follow.
+        seq_lens_padded: likewise.
+        input_shape: likewise.
+        alignment: likewise.
+        minimum_length: likewise.
+        length_multiple: likewise; for ranks that share rows, `size * alignment`.
+
+    Returns:
+        Slots of a packed row.
+
+    Raises:
+        TypeError, ValueError, LayoutError: as `packed_layout`.
+
+    Example:
+        >>> packed_length(torch.tensor([[3, 5]]), None, (1, 8), alignment=4, length_multiple=8)
+        16
+    """
+    tables = read_tables(seq_lens, seq_lens_padded, input_shape, alignment, minimum_length, length_multiple)
+    return place_documents(tables).padded_sequence
+
+
+@_outside_graphs
+def agree_on_length(length: int, group: Group) -> int:
+    """The largest `length` of all ranks, for ranks that hold different rows and need one width: one MAX all-reduce.
+
+    Pass the result as `minimum_length`. The host waits for it.
+
+    Args:
+        length: slots, from `packed_length`.
+        group: whom to agree with, which need not be the ranks that share rows.
+
+    Raises:
+        TypeError: `length` is no integer on some rank; raised by every rank.
+        ValueError: `length` is negative or above 2**31 - 1 on some rank; raised by every rank.
+
+    Example:
+        >>> agree_on_length(packed_length(torch.tensor([[3, 5]]), None, (1, 8), 4), group=None)
+        12
+    """
+    return largest_of(ranks_of(group), length, "length")
+
+
+def shard_batch(
+    layout: PackedSequenceLayout,
+    batch: Mapping[str, torch.Tensor],
+    group: Group,
+    fill: Fill | Mapping[str, Fill] = 0,
+) -> dict[str, torch.Tensor]:
+    """This rank's slice of every packed tensor and of what the model needs of the layout; nothing is communicated.
+
+    Only the slice is packed: no tensor of `padded_sequence` slots is made.
+
+    Args:
+        layout: that of the whole rows, built with a `length_multiple` of `size * alignment`.
+        batch: names and full input tensors, `[batch, original_sequence, ...]`.
+        group: the ranks that share the rows.
+        fill: what stands at padding, as for `PackedSequenceLayout.pack_batch`.
+
+    Returns:
+        The slices `[batch, padded_sequence / size, ...]` under the names of the batch, and `position_ids`,
+        `sequence_ids` (int64) and `padding_mask` (bool, True at padding), each `[batch, padded_sequence / size]`.
+
+    Raises:
+        TypeError: `layout` is no layout, or as `pack_batch`.
+        ValueError: `layout` is a shard itself or cannot be cut, `batch` has one of those three names, or as
+            `pack_batch`.
+
+    Example:
+        >>> from alignpack import packed_layout
+        >>> layout = packed_layout(torch.tensor([[3, 1]]), None, (1, 4), alignment=4)
+        >>> for name, values in shard_batch(layout, {"ids": torch.tensor([[7, 8, 9, 5]])}, group=None).items():
+        ...     print(name, values.tolist())
+        ids [[7, 8, 9, 0, 5, 0, 0, 0]]
+        position_ids [[0, 1, 2, 0, 0, 0, 0, 0]]
+        sequence_ids [[1, 1, 1, 0, 2, 0, 0, 0]]
+        padding_mask [[False, False, False, True, False, True, True, True]]
+    """
+    if not isinstance(layout, PackedSequenceLayout):
+        raise errors.not_a_layout(layout)
+    if not isinstance(batch, Mapping):
+        raise errors.not_a_mapping(batch)
+    if taken := [name for name in _FROM_THE_LAYOUT if name in batch]:
+        raise errors.taken_names(taken)
+    slots = layout.source_indices.shape[1]
+    if layout.row_length not in (None, slots):
+        raise errors.already_a_shard(slots, layout.row_length)
+    ranks = ranks_of(group)
+    shard = layout.shard(ranks.rank, ranks.size)
+    fields = {name: getattr(shard, name) for name in _FROM_THE_LAYOUT}
+    return shard.pack_batch(batch, fill) | fields
+
+
+@_outside_graphs
+def gather_sequence(tensor: torch.Tensor, group: Group, check: bool = True) -> torch.Tensor:
+    """The columns of all ranks, in rank order.
+
+    In backward each rank gets the sum, over ranks, of the gradients that they have for its columns (a reduce-scatter), so
+    every rank must run it. A loss of each rank's own columns is right as it is; a loss that every rank computes in full
+    counts `size` times. Floats below 32 bits are summed in float32, which doubles what bfloat16 sends, and are rounded
+    once; other dtypes are summed in their own. It differentiates again, and forward.
+
+    Args:
+        tensor: `[batch, columns, ...]`, the same shape on every rank, any strides, any dtype that `pack` takes.
+        group: the ranks that share the rows.
+        check: compare the call among ranks before any data moves, for which the host waits. Without it, on all ranks
+            alike, a call that differs between ranks hangs or worse.
+
+    Returns:
+        `[batch, size * columns, ...]`, new and contiguous; bits are moved as they are.
+
+    Raises:
+        TypeError: `tensor` is no plain tensor of a supported dtype, or the call is inside a `torch.func` transform.
+        ValueError: it has fewer than two or more than 64 axes or is on a device that the group does not serve; or the
+            ranks differ in device, dtype, shape, `requires_grad` (False too where gradients are disabled) or in having a
+            forward-mode tangent. With `check` every rank raises the same, naming the ranks, and the group stays usable.
+
+    Example:
+        >>> gather_sequence(torch.tensor([[1, 2, 3, 4]]), group=None)
+        tensor([[1, 2, 3, 4]])
+    """
+    ranks = ranks_of(group)
+    agree(ranks, "gather_sequence", tensor, 0, refusal_of(lambda: _check_tensor(tensor, ranks)), check)
+    return gather_columns(tensor, ranks)
+
+
+@_outside_graphs
+def halo(tensor: torch.Tensor, width: int, group: Group, check: bool = True) -> torch.Tensor:
+    """The last `width` columns of the rank before this one; zeros on the first rank.
+
+    What a sliding window or an overlapping compression group looks back to at the left edge of a shard. Only neighbours
+    exchange data. Where a document starts, mask it out (`torch.where`, not a product: zero times NaN is NaN). The zeros
+    of the first rank are part of the graph, too, so that backward runs on every rank; there each rank gets the gradient
+    of what it gave away.
+
+    Args:
+        tensor: `[batch, columns, ...]`, as for `gather_sequence`.
+        width: columns, at most those of `tensor`, the same on every rank.
+        group: as for `gather_sequence`.
+        check: as for `gather_sequence`.
+
+    Returns:
+        `[batch, width, ...]`, new and contiguous.
+
+    Raises:
+        TypeError: `width` is no integer, or as `gather_sequence`.
+        ValueError: `width` is negative, larger than the columns, or differs between ranks, or as `gather_sequence`.
+
+    Example:
+        >>> halo(torch.tensor([[1, 2, 3, 4]]), 2, group=None)
+        tensor([[0, 0]])
+    """
+    ranks = ranks_of(group)
+
+    def check_arguments() -> None:
+        _check_tensor(tensor, ranks)
+        if integer_at_least("width", width, 0) > tensor.shape[1]:
+            raise errors.wide_halo(width, tensor.shape[1])
+
+    refusal = refusal_of(check_arguments)
+    agree(ranks, "halo", tensor, 0 if refusal is not None else int(width), refusal, check)
+    return shift_ranks(tensor[:, tensor.shape[1] - int(width) :], ranks, 1)
+
+
+def _check_tensor(tensor: torch.Tensor, ranks: Ranks) -> None:
+    if torch._C._are_functorch_transforms_active():
+        raise errors.inside_transform("tensor")
+    check_values(tensor, "tensor")
+    if tensor.ndim < 2:
+        raise errors.no_columns("tensor", tuple(tensor.shape))
+    if tensor.ndim > MOST_AXES:
+        raise errors.too_large("tensor.ndim", tensor.ndim, MOST_AXES)
+    served = ranks.device_types()
+    if ranks.group is not None and tensor.device.type not in served:
+        raise errors.unserved_device("tensor", tensor.device, served)

@@ -1,0 +1,48 @@
+"""Starting the ranks of a launch and reading what became of the checks; `ranks.py` is what each rank runs."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.parallel.ranks import PASSED
+
+FOLDER = Path(__file__).parent
+LAUNCH_TIMEOUT = 150
+"""Seconds for all checks together; one that hangs takes 20 of them."""
+
+
+def launch(size: int, files: list[Path]) -> tuple[list[dict[str, str]], list[int]]:
+    """Run the checks of the files on so many ranks: each rank's results by check, and the exit statuses."""
+    command = [sys.executable, str(FOLDER / "ranks.py"), "--size", str(size)]
+    deadline = time.monotonic() + LAUNCH_TIMEOUT
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = [
+            subprocess.Popen(
+                [*command, "--rank", str(rank), "--folder", folder, *map(str, files)],
+                env=os.environ | {"OMP_NUM_THREADS": "1"},
+            )
+            for rank in range(size)
+        ]
+        try:
+            for rank in ranks:
+                rank.wait(max(0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            pass  # what is missing in the results fails as such
+        finally:
+            for rank in ranks:
+                rank.kill()
+                rank.wait()
+        results = []
+        for number in range(size):
+            path = Path(folder, f"{number}.json")
+            results.append(json.loads(path.read_text()) if path.exists() else {})
+        return results, [rank.returncode for rank in ranks]
+
+
+def failures(results: list[dict[str, str]], check: str) -> str:
+    found = {rank: of_rank.get(check, "did not come to an end") for rank, of_rank in enumerate(results)}
+    return "\n".join(f"rank {rank}: {result}" for rank, result in found.items() if result != PASSED)

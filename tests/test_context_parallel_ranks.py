@@ -1,0 +1,56 @@
+"""Context parallelism between real processes, over gloo.
+
+Starting processes that import PyTorch takes longer than most checks, so one launch for each number of ranks runs the
+checks of all files in `tests/parallel`, and every check is a test here.
+"""
+
+import time
+from functools import cache
+from pathlib import Path
+
+import pytest
+from tests.parallel.launching import FOLDER, LAUNCH_TIMEOUT, failures, launch
+from tests.parallel.ranks import checks_of
+
+FILES = [FOLDER / f"{name}.py" for name in ("gathering", "sharding", "refusing")]
+CHECKS = [name for path in FILES for name in checks_of(path)]
+SIZES = [2, 4, pytest.param(8, marks=pytest.mark.nightly)]
+
+
+@cache
+def launched(size: int) -> tuple[list[dict[str, str]], list[int]]:
+    return launch(size, FILES)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("check", CHECKS)
+def test_ranks(check: str, size: int) -> None:
+    results, _ = launched(size)
+    if found := failures(results, check):
+        pytest.fail(found, pytrace=False)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_ranks_leave_in_order(size: int) -> None:
+    _, statuses = launched(size)
+    assert statuses == [0] * size
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_rank_that_dies_leaves_no_other_waiting(size: int) -> None:
+    started = time.monotonic()
+    results, statuses = launch(size, [FOLDER / "dying.py"])
+    assert time.monotonic() - started < LAUNCH_TIMEOUT / 2
+    assert statuses[1] == 7
+    survivors = results[:1] + results[2:]
+    assert not failures(survivors, "check_a_rank_that_dies")
+
+
+def test_failures_are_seen(tmp_path: Path) -> None:
+    """What a check raises, on whichever rank, is what the test shows."""
+    path = tmp_path / "failing.py"
+    path.write_text("def check_fails(group):\n    assert group.rank() == 0, 'the other rank'\n")
+    results, _ = launch(2, [path])
+    assert "rank 1: Traceback" in failures(results, "check_fails")
+    assert "rank 0" not in failures(results, "check_fails")
+    assert "did not come to an end" in failures(results, "check_missing")
