@@ -20,6 +20,7 @@ from alignpack.fill import Fill
 from alignpack.layout import PackedSequenceLayout
 from alignpack.tables import integer_at_least, place_documents, read_tables
 from alignpack.values import check_values
+from alignpack.watchers import transforms_active
 from alignpack_reference import errors
 
 __all__ = ["Group", "agree_on_length", "gather_sequence", "halo", "packed_length", "shard_batch"]
@@ -219,7 +220,7 @@ def halo(tensor: torch.Tensor, width: int, group: Group, check: bool = True) -> 
 
 
 def _check_tensor(tensor: torch.Tensor, ranks: Ranks) -> None:
-    if torch._C._are_functorch_transforms_active():
+    if transforms_active():
         raise errors.inside_transform("tensor")
     check_values(tensor, "tensor")
     if tensor.ndim < 2:
