@@ -46,9 +46,8 @@ def series(pytestconfig: pytest.Config) -> list[Series]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    stash = session.config.stash
-    lines = stash[LINES]
-    if STORED in stash and failed(compare(stash[STORED], lines)):
+    stored, lines = session.config.stash.get(STORED, None), session.config.stash[LINES]
+    if stored is not None and failed(compare(stored, lines)):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
@@ -63,9 +62,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write(report.markdown(lines) + "\n")
     for axis in dict.fromkeys(one.axis for one in series):
         terminalreporter.write(growth.markdown(axis, series) + "\n")
-    if STORED in config.stash:
+    if (stored := config.stash.get(STORED, None)) is not None:
         terminalreporter.section("against the stored run")
-        stored = config.stash[STORED]
         terminalreporter.write(describe(compare(stored, lines)))
     # A part of the suite must not replace the record of all of it.
     if config.option.keyword or config.option.markexpr or any("::" in argument for argument in config.args):
