@@ -12,7 +12,10 @@ MINUTES ?= 10
 TARGET ?= alignpack
 SEED ?= 1
 
-.PHONY: setup demo test nightly check fuzz faults bench wheel clean
+# A stored result, such as bench/results/cpu.json, that `make bench` fails against when a ratio got worse.
+COMPARE ?=
+
+.PHONY: setup demo test nightly check fuzz faults bench bench-growth bench-quick bench-pages wheel clean
 
 setup: $(STAMP)
 
@@ -50,7 +53,16 @@ faults: $(STAMP)
 	$(BIN)/alignpack-fuzz --faults --seed $(SEED)
 
 bench: $(STAMP)
-	$(MEASURED) $(BIN)/pytest bench --benchmark-enable --benchmark-only
+	$(MEASURED) $(BIN)/python -m pytest bench --benchmark-enable --benchmark-only $(if $(COMPARE),--compare $(COMPARE))
+
+bench-growth: $(STAMP)
+	$(MEASURED) $(BIN)/python -m pytest bench/bench_growth.py --benchmark-enable --benchmark-only
+
+bench-quick: $(STAMP)
+	$(BIN)/python -m pytest bench
+
+bench-pages: $(STAMP)
+	$(BIN)/python -m bench.pages
 
 wheel: $(STAMP)
 	rm -rf dist

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 import torch
 
-from alignpack import PackedSequenceLayout
-
 Fields = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 
@@ -51,7 +49,7 @@ def loop_layout(
 
 @dataclass(frozen=True)
 class ComposedIndices:
-    """A layout's maps in the form in which `composed_pack` takes them, so that no pack pays for the conversion.
+    """A map of a layout in the form in which `composed_pack` takes them, so that no pack pays for the conversion.
 
     Attributes:
         rows: `[batch, 1]` int64.
@@ -64,9 +62,8 @@ class ComposedIndices:
     padding: torch.Tensor
 
     @classmethod
-    def of(cls, layout: PackedSequenceLayout) -> "ComposedIndices":
-        """The indices of `layout.pack`."""
-        index = layout.source_indices
+    def of(cls, index: torch.Tensor) -> "ComposedIndices":
+        """A map of a layout: `source_indices` to pack, `input_positions` to restore."""
         rows = torch.arange(index.shape[0], device=index.device).unsqueeze(1)
         return cls(rows, index.clamp_min(0), index < 0)
 

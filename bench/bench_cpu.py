@@ -1,70 +1,72 @@
 """Speed on the CPU, as ratios within one run: alignpack against what people write, and against what memory allows.
 
-`make bench` runs it. Without `--benchmark-enable`, as in the tests, small sizes show that the candidates agree; nothing
+`make bench` runs it. Without `--benchmark-enable`, as in CI (`make bench-quick`), small sizes show that the candidates agree; nothing
 is timed. `bench/measure.py` says how times are taken.
 """
 
-from collections.abc import Callable
+import gc
 
 import pytest
-import torch
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from bench.cases import Case, Results, Sizes, layout, pack, pack_backward
-from bench.measure import BURST, ROUNDS, burst_medians, calls_within, peak_bytes
+from bench.cases import CASES, RUNNING, Case
+from bench.measure import BURST, burst_times, calls_within, peak_bytes
 from bench.report import Line, markdown
+from bench.workloads import Contest
 
 SUITE = "cpu"
 
-WIDE = Sizes(4, 8192, 16, (1024,), torch.bfloat16)
-IDS = Sizes(8, 8192, 16)
-TINY = Sizes(1, 64, 2, (8,), torch.float32)
-
-CASES = (
-    Case("layout, 8 x 8192, 8 documents a row", Sizes(8, 8192, 8), layout, "loop", {"torch": {"loop": None}}),
-    Case("layout, 8 x 8192, 64 documents a row", Sizes(8, 8192, 64), layout, "loop", {"torch": {"loop": 8}}),
-    Case("layout, 8 x 8192, 512 documents a row", Sizes(8, 8192, 512), layout, "loop", {"torch": {"loop": 60}}),
-    Case("pack, [4, 8192, 1024] bfloat16", WIDE, pack, "composed", {"torch": {"clone": 1.25, "composed": None}}),
-    Case(
-        "pack + backward, [4, 8192, 1024] bfloat16",
-        WIDE,
-        pack_backward,
-        "composed",
-        {"torch": {"clone": None, "composed": 2.5}},
-    ),
-    Case("pack, [8, 8192] int64", IDS, pack, "composed", {"torch": {"clone": None, "composed": 2.5}}),
-    Case("pack, [1, 64, 8] float32", TINY, pack, "composed", {"torch": {"add": None, "composed": None}}),
-)
+# PyTorch's own, when Inductor is first used.
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")
 
 
-@pytest.mark.parametrize("backend", ["torch"])
+@pytest.mark.parametrize("backend", RUNNING)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_cpu(case: Case, backend: str, benchmark: BenchmarkFixture, lines: list[Line]) -> None:
-    candidates = case.prepare(case.sizes if benchmark.enabled else case.sizes.small(), backend)
-    alignpack = candidates["alignpack"]
-    torch.testing.assert_close(alignpack(), candidates[case.baseline](), rtol=0, atol=0)
+    contest = case.prepare(case.sizes if benchmark.enabled else case.sizes.small(), backend)
+    contest.check()
     # The plugin's own table shows how alignpack's time varies; the ratios come from the bursts below.
-    benchmark.pedantic(alignpack, rounds=ROUNDS, iterations=calls_within(alignpack, BURST))  # type: ignore[no-untyped-call]
+    iterations = calls_within(contest.alignpack, BURST) if benchmark.enabled else 1
+    benchmark.pedantic(contest.alignpack, rounds=5, iterations=iterations)  # type: ignore[no-untyped-call]
     if not benchmark.enabled:
         return
-    targets = case.targets[backend]
-    medians = burst_medians({name: candidates[name] for name in ("alignpack", *targets)})
-    own = [_line(case, backend, other, medians) for other in targets]
-    own.append(Line(SUITE, case.name, backend, "memory of the results", _memory(alignpack), faster=False))
+    own = [*_times(case, backend, contest), _memory(case, backend, contest)]
     lines.extend(own)
-    benchmark.extra_info["median_seconds"] = medians
     benchmark.extra_info["ratios"] = {line.against: line.measured for line in own}
+    del contest
+    gc.collect()  # gigabytes, which the next case needs
     if missed := [line for line in own if line.met is False]:
         pytest.fail(f"missed targets:\n{markdown(missed)}", pytrace=False)
 
 
-def _line(case: Case, backend: str, other: str, medians: dict[str, float]) -> Line:
-    seconds = medians["alignpack"], medians[other]
-    faster = other == case.baseline
-    ratio = seconds[1] / seconds[0] if faster else seconds[0] / seconds[1]
-    return Line(SUITE, case.name, backend, other, ratio, faster, case.targets[backend][other], seconds)
+def _times(case: Case, backend: str, contest: Contest) -> list[Line]:
+    candidates = contest.candidates()
+    timed = {name: candidates[name] for name in ("alignpack", *case.against) if name in candidates}
+    times = burst_times(timed)
+    mine = times.pop("alignpack")
+    targets = case.targets.get(backend, {})
+    own = []
+    for name, other in times.items():
+        first, third = mine.quartiles_over(other)
+        ratio = mine.median / other.median
+        rival = name in contest.rivals
+        own.append(
+            Line(
+                SUITE,
+                case.name,
+                backend,
+                name,
+                1 / ratio if rival else ratio,
+                "speed" if rival else "time",
+                targets.get(name),
+                (mine.median, other.median),
+                (1 / first, 1 / third) if rival else (first, third),
+            )
+        )
+    return own
 
 
-def _memory(candidate: Callable[[], Results]) -> float:
+def _memory(case: Case, backend: str, contest: Contest) -> Line:
     """Peak of the memory that a call takes, as a multiple of what it gives back."""
-    return peak_bytes(candidate) / sum(result.nbytes for result in candidate())
+    peak = peak_bytes(contest.alignpack) / sum(result.nbytes for result in contest.alignpack())
+    return Line(SUITE, case.name, backend, "memory of the results", peak, "memory", case.memory)

@@ -1,52 +1,19 @@
-"""What is timed: each case prepares alignpack and what it is held against, on the same tensors."""
+"""The cases of the suite and what each must reach, by backend."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import torch
 
-from alignpack import packed_layout
-from bench.baselines import ComposedIndices, composed_pack, loop_layout
+from alignpack.backends import BACKENDS
+from bench import workloads
+from bench.workloads import Prepare, Sizes
 
-Results = tuple[torch.Tensor, ...]
-Candidates = dict[str, Callable[[], Results]]
-"""Each returns fresh tensors; the entry "alignpack" is the one that the case is about."""
+CPU = torch.device("cpu")
+RUNNING = [name for name, backend in BACKENDS.items() if backend.unavailable(CPU) is None]
+"""The backends that run here, the fastest first."""
 
-
-@dataclass(frozen=True)
-class Sizes:
-    """The size of a workload: values are `[batch, sequence, *trailing]`, each row holds so many documents."""
-
-    batch: int
-    sequence: int
-    documents: int
-    trailing: tuple[int, ...] = ()
-    dtype: torch.dtype = torch.int64
-    alignment: int = 4
-
-    def small(self) -> "Sizes":
-        """A size at which every path runs and nothing takes long."""
-        trailing = tuple(min(width, 16) for width in self.trailing)
-        return Sizes(min(self.batch, 2), 64, min(self.documents, 8), trailing, self.dtype, self.alignment)
-
-    def tables(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Lengths and spans `[batch, documents]`: rows cut at random places, up to an eighth of each part padding."""
-        generator = torch.Generator().manual_seed(0)
-        cuts = torch.stack(
-            [torch.randperm(self.sequence - 1, generator=generator)[: self.documents - 1] for _ in range(self.batch)]
-        )
-        ends = torch.nn.functional.pad(cuts.sort().values + 1, (0, 1), value=self.sequence)
-        spans = ends.diff(dim=1, prepend=ends.new_zeros(self.batch, 1))
-        padding = spans.div(8) * torch.rand(spans.shape, generator=generator)
-        return spans - padding.to(torch.int64), spans
-
-    def values(self) -> torch.Tensor:
-        """`[batch, sequence, *trailing]`, normally distributed floats or token ids."""
-        generator = torch.Generator().manual_seed(1)
-        shape = (self.batch, self.sequence, *self.trailing)
-        if self.dtype.is_floating_point:
-            return torch.randn(shape, dtype=self.dtype, generator=generator)
-        return torch.randint(0, 32000, shape, dtype=self.dtype, generator=generator)
+Targets = Mapping[str, Mapping[str, float]]
 
 
 @dataclass(frozen=True)
@@ -54,57 +21,84 @@ class Case:
     """One operation at one size.
 
     Attributes:
-        prepare: makes the candidates for a size and a backend.
-        baseline: the candidate that alignpack must equal, before anything is timed, and beat.
-        targets: by backend and candidate: how many times faster than the baseline alignpack is to be, at least; how
-            many times as long as any other candidate, which are limits, it may take, at most; None is reported only.
+        against: the rivals and limits that are timed; all rivals are compared with alignpack.
+        targets: by backend: how many times as fast as a rival alignpack is to be, at least, and how many times as long as
+            a limit it may take, at most. What has no target is reported, not judged.
+        memory: the most memory of results plus temporaries, as a multiple of the results; None is not judged.
     """
 
     name: str
     sizes: Sizes
-    prepare: Callable[[Sizes, str], Candidates]
-    baseline: str
-    targets: Mapping[str, Mapping[str, float | None]]
+    prepare: Prepare
+    against: tuple[str, ...]
+    targets: Targets = field(default_factory=dict)
+    memory: float | None = None
 
 
-def layout(sizes: Sizes, backend: str) -> Candidates:
-    """Building a layout from host tables."""
-    lengths, spans = sizes.tables()
-    shape = (sizes.batch, sizes.sequence)
-
-    def alignpack() -> Results:
-        built = packed_layout(lengths, spans, shape, sizes.alignment, backend=backend)
-        return built.source_indices, built.input_positions, built.position_ids, built.sequence_ids
-
-    return {"alignpack": alignpack, "loop": lambda: loop_layout(lengths, spans, shape, sizes.alignment)}
+ROW = Sizes(1, 512, 4, (64,), torch.float32)
+WIDE = Sizes(4, 8192, 16, (1024,), torch.bfloat16)
+IDS = Sizes(8, 8192, 16)
+HUGE = Sizes(64, 131072, 1024)
+TINY = Sizes(1, 64, 2, (8,), torch.float32)
 
 
-def pack(sizes: Sizes, backend: str) -> Candidates:
-    """`pack` without gradients; the limits are `clone` for large values and, for small ones, the cost of any call."""
-    built = packed_layout(*sizes.tables(), (sizes.batch, sizes.sequence), sizes.alignment, backend=backend)
-    indices = ComposedIndices.of(built)
-    values = sizes.values()
-    return {
-        "alignpack": lambda: (built.pack(values, backend=backend),),
-        "composed": lambda: (composed_pack(values, indices),),
-        "clone": lambda: (values.clone(),),
-        "add": lambda: (values.add(1),),
-    }
+def _layout_case(documents: int, **loop: float) -> Case:
+    unit = "document" if documents == 1 else "documents"
+    targets = {backend: {"loop": least} for backend, least in loop.items()}
+    name = f"layout, 8 x 8192, {documents} {unit} a row"
+    return Case(name, Sizes(8, 8192, documents), workloads.layout, ("loop", "zeros"), targets)
 
 
-def pack_backward(sizes: Sizes, backend: str) -> Candidates:
-    """`pack` and its gradient."""
-    built = packed_layout(*sizes.tables(), (sizes.batch, sizes.sequence), sizes.alignment, backend=backend)
-    indices = ComposedIndices.of(built)
-    values = sizes.values().requires_grad_()
-    upstream = torch.randn_like(built.pack(values, backend=backend))
-
-    def with_gradient(packed: torch.Tensor) -> Results:
-        return packed, *torch.autograd.grad(packed, values, upstream)
-
-    detached = values.detach()
-    return {
-        "alignpack": lambda: with_gradient(built.pack(values, backend=backend)),
-        "composed": lambda: with_gradient(composed_pack(values, indices)),
-        "clone": lambda: (detached.clone(),),
-    }
+CASES = (
+    Case("layout, 1 x 512, 4 documents a row", ROW, workloads.layout, ("loop", "zeros")),
+    _layout_case(8, numba=20),
+    _layout_case(64, numba=150, torch=8),
+    _layout_case(512, numba=500, torch=60),
+    Case(
+        "layout, 64 x 131072, 1024 documents a row",
+        HUGE,
+        workloads.layout,
+        ("loop", "zeros"),
+        {"numba": {"zeros": 1.3}},
+    ),
+    Case(
+        "pack, [1, 64, 8] float32",
+        TINY,
+        workloads.pack,
+        ("composed", "add"),
+        {"numba": {"add": 5}, "torch": {"add": 12}},
+    ),
+    Case("pack, [1, 512, 64] float32", ROW, workloads.pack, ("composed", "clone")),
+    Case(
+        "pack, [8, 8192] int64",
+        IDS,
+        workloads.pack_with_peers,
+        ("composed", "compiled", "jagged", "copy"),
+        {"numba": {"composed": 5}, "torch": {"composed": 2.5}},
+    ),
+    Case("pack, [64, 131072] int64", HUGE, workloads.pack, ("composed", "clone", "copy")),
+    Case(
+        "pack, [4, 8192, 1024] bfloat16",
+        WIDE,
+        workloads.pack_with_peers,
+        ("composed", "compiled", "jagged", "clone"),
+        {"numba": {"clone": 1.1}, "torch": {"clone": 1.25}},
+        memory=1.05,
+    ),
+    Case("restore, [8, 8192] int64", IDS, workloads.restore, ("composed", "clone")),
+    Case("restore, [4, 8192, 1024] bfloat16", WIDE, workloads.restore, ("composed", "clone")),
+    Case("pack + backward, [1, 512, 64] float32", ROW, workloads.pack_backward, ("composed", "two clones")),
+    Case(
+        "pack + backward, [4, 8192, 1024] bfloat16",
+        WIDE,
+        workloads.pack_backward_with_peers,
+        ("composed", "compiled", "two clones"),
+        # 2.5 times one clone is 1.25 times two.
+        {name: {"composed": 3, "two clones": 1.25} for name in ("numba", "torch")},
+        memory=1.05,
+    ),
+    Case("restore + backward, [4, 8192, 1024] bfloat16", WIDE, workloads.restore_backward, ("composed", "two clones")),
+    Case("pack_batch, 3 of [8, 8192]", IDS, workloads.pack_batch, ("composed", "clone")),
+    Case("shard 3 of 8 and pack, [8, 8192] int64", IDS, workloads.shard_pack, ("composed", "clone")),
+    Case("shard 3 of 8 and pack, [4, 8192, 1024] bfloat16", WIDE, workloads.shard_pack, ("composed", "clone")),
+)

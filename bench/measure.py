@@ -8,7 +8,8 @@ anything.
 `make bench` gives the whole process, and so every candidate, the same malloc settings,
 `MALLOC_TRIM_THRESHOLD_=1073741824 MALLOC_MMAP_THRESHOLD_=33554432`: by default glibc gives freed memory back to the
 system, and a fresh output pays its page faults again, or does not, at random. glibc takes no larger threshold, so
-outputs of 32 MiB and more, those of `clone` included, still pay them unless `MALLOC_MMAP_MAX_=0` is set, too.
+outputs of 32 MiB and more, those of `clone` included, are mapped afresh and pay them at every call. `docs/performance.md`
+says what that means and why it is left so.
 """
 
 import json
@@ -16,6 +17,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from torch.profiler import ProfilerActivity, profile
@@ -26,18 +28,44 @@ BURST = 0.010
 """Seconds that one candidate runs back to back, at least."""
 
 ROUNDS = 15
+ENOUGH_ROUNDS = 3
+BUDGET = 3.0
+"""Seconds after which a slow candidate has no more rounds than enough."""
 
 
-def burst_medians(
-    candidates: Mapping[str, Candidate], rounds: int = ROUNDS, seconds: float = BURST
-) -> dict[str, float]:
-    """Seconds per call of each candidate."""
+@dataclass(frozen=True)
+class Timing:
+    """Seconds per call of one candidate in each round."""
+
+    rounds: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """The median over rounds."""
+        return statistics.median(self.rounds)
+
+    def quartiles_over(self, other: "Timing") -> tuple[float, float]:
+        """First and third quartile of the ratios to another candidate, taken within each round that both had."""
+        ratios = sorted(mine / theirs for mine, theirs in zip(self.rounds, other.rounds, strict=False))
+        first, _, third = statistics.quantiles(ratios, n=4, method="inclusive")
+        return first, third
+
+
+def burst_times(
+    candidates: Mapping[str, Candidate], rounds: int = ROUNDS, seconds: float = BURST, budget: float = BUDGET
+) -> dict[str, Timing]:
+    """The times of each candidate. A slow one stops when its budget is used up; round n is the same for all that had it."""
     batches = {name: calls_within(candidate, seconds / 10) for name, candidate in candidates.items()}
     times: dict[str, list[float]] = {name: [] for name in candidates}
-    for _ in range(rounds):
+    spent = dict.fromkeys(candidates, 0.0)
+    for done in range(rounds):
         for name, candidate in candidates.items():
+            if done >= ENOUGH_ROUNDS and spent[name] >= budget:
+                continue
+            start = time.perf_counter()
             times[name].append(_burst(candidate, batches[name], seconds))
-    return {name: statistics.median(of_rounds) for name, of_rounds in times.items()}
+            spent[name] += time.perf_counter() - start
+    return {name: Timing(tuple(of_rounds)) for name, of_rounds in times.items()}
 
 
 def peak_bytes(candidate: Candidate) -> int:
@@ -67,8 +95,13 @@ def calls_within(candidate: Candidate, seconds: float) -> int:
 
 
 def _burst(candidate: Candidate, batch: int, seconds: float) -> float:
-    """Seconds per call over batches of calls until so many seconds have passed; the first batch is not timed."""
-    _time(candidate, batch)
+    """Seconds per call over batches of calls until so many seconds have passed.
+
+    The first batch is not timed, unless one call is so long that it warms itself up.
+    """
+    first = _time(candidate, batch)
+    if batch == 1 and first >= 10 * seconds:
+        return first
     calls = 0
     elapsed = 0.0
     while elapsed < seconds:
