@@ -1,0 +1,110 @@
+"""The CUDA kernels without a GPU: Numba's simulator in the GPU's place, host tensors in that of CUDA tensors.
+
+The whole process is simulated or not, which `NUMBA_ENABLE_CUDASIM=1` must say before Numba is imported. One Python thread
+plays each CUDA thread, a few thousand of them in a second, so launches are cut down: the kernels must be right for any
+grid and block. Raw addresses are read and written through `ctypes`, as the kernels would.
+"""
+
+import ctypes
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from numba import cuda
+
+from alignpack.backends.cuda_kernels import Kernel
+from alignpack.backends.cuda_shapes import Shape
+from alignpack.backends.cuda_words import POINTERS, SIMULATED
+
+NAME = "numba-sim"
+"""The simulated backend, as `ALIGNPACK_BACKEND` and the fuzzer's targets call it."""
+
+_INTEGERS = {1: ctypes.c_int8, 2: ctypes.c_int16, 4: ctypes.c_int32, 8: ctypes.c_int64}
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a launcher was told."""
+
+    kernel: Kernel
+    device: torch.device
+    grid: Shape
+    block: Shape
+    arguments: tuple[int, ...]
+
+
+@dataclass
+class Simulator:
+    """A launcher that runs kernels on the host.
+
+    Attributes:
+        largest: blocks along each axis of a grid, and threads along each axis of a block, at most; None: as told.
+        launches: what was launched, in order.
+    """
+
+    largest: int | None = 2
+    launches: list[Launch] = field(default_factory=list)
+
+    def launch(self, kernel: Kernel, device: torch.device, grid: Shape, block: Shape, *arguments: int) -> None:
+        """See `alignpack.backends.cuda_launch.Launcher`."""
+        self.launches.append(Launch(kernel, device, grid, block, arguments))
+        self.run(self.launches[-1])
+
+    def load(self, kernel: Kernel, device: torch.device) -> None:
+        """Nothing is compiled."""
+
+    def run(self, launch: Launch) -> None:
+        """Simulate it."""
+        if not SIMULATED:
+            raise RuntimeError(
+                "kernels are simulated only where NUMBA_ENABLE_CUDASIM=1 was set before Numba was imported"
+            )
+        parameters = launch.kernel.parameters
+        arguments = [
+            Pointer(argument, _WORD_BYTES[parameter]) if parameter in _WORD_BYTES else argument
+            for parameter, argument in zip(parameters, launch.arguments, strict=True)
+        ]
+        grid, block = (
+            tuple(min(size, self.largest or size) for size in shape) for shape in (launch.grid, launch.block)
+        )
+        with _ONE_AT_A_TIME:
+            cuda.jit(launch.kernel.function)[grid, block](*arguments)
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """A raw address, to words of so many bytes; offsets count words."""
+
+    address: int
+    word_bytes: int
+
+    def load(self, offset: int) -> Any:
+        """The word there, an int; a pair of them for 16 bytes."""
+        if self.word_bytes == 16:
+            return self._place(8, 2 * offset).value, self._place(8, 2 * offset + 1).value
+        return self._place(self.word_bytes, offset).value
+
+    def store(self, offset: int, value: Any) -> None:
+        """The opposite; a word of another width is refused, as by the compiler."""
+        if self.word_bytes == 16:
+            self._place(8, 2 * offset).value, self._place(8, 2 * offset + 1).value = value
+            return
+        half = 1 << (8 * self.word_bytes - 1)
+        if not -half <= value < half:
+            raise OverflowError(f"{value} is no word of {self.word_bytes} bytes")
+        self._place(self.word_bytes, offset).value = value
+
+    def word(self, low: int, high: int) -> Any:
+        """The first bytes of a 16-byte pattern as a word."""
+        return (low, high) if self.word_bytes == 16 else _INTEGERS[self.word_bytes](low).value
+
+    def _place(self, word_bytes: int, offset: int) -> Any:
+        if self.address % self.word_bytes:
+            raise ValueError(f"address {self.address:#x} is not aligned to {self.word_bytes} bytes")
+        return _INTEGERS[word_bytes].from_address(self.address + word_bytes * offset)
+
+
+_WORD_BYTES = {pointer: word_bytes for word_bytes, pointer in POINTERS.items()}
+# The simulator keeps what runs in global variables.
+_ONE_AT_A_TIME = threading.Lock()
