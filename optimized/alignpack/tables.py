@@ -25,8 +25,52 @@ LARGEST_WIDTH = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
+class LengthTables:
+    """What `packed_layout` is given: the arguments are checked, what the tables say about documents is not.
+
+    Attributes:
+        lengths: `[batch, documents]` int64, contiguous, on the host; 0 or -1000 where there is no document.
+        spans: the same for the slots that documents occupy; None: their lengths.
+        original_sequence: slots of an input row.
+        alignment: documents start at multiples of it, in slots.
+        minimum_length: packed rows have at least so many slots.
+        length_multiple: packed rows have a multiple of so many slots, if it is given.
+    """
+
+    lengths: NDArray[np.int64]
+    spans: NDArray[np.int64] | None
+    original_sequence: int
+    alignment: int
+    minimum_length: int
+    length_multiple: int | None
+
+    def padded_sequence(self, groups: int) -> int:
+        """Slots of a packed row, where the longest one has so many groups.
+
+        Raises:
+            ValueError: they are more than a row may have.
+        """
+        return _padded_sequence(groups * self.alignment, self.alignment, self.minimum_length, self.length_multiple)
+
+    def fault(self, row: int, document: int) -> errors.LayoutError:
+        """What is wrong with a document that cannot be placed, although all before it in its row can."""
+        lengths = self.lengths[row].tolist()
+        spans = lengths if self.spans is None else self.spans[row].tolist()
+        length, span = lengths[document], spans[document]
+        if length in (0, ABSENT_MARKER):
+            return errors.absent_with_span(row, document, length, span)
+        if length < 0:
+            return errors.bad_length(row, document, length)
+        if span < length:
+            return errors.short_span(row, document, length, span)
+        start = sum(max(occupied, 0) for occupied in spans[:document])
+        table = "seq_lens" if self.spans is None else "seq_lens_padded"
+        return errors.past_row(row, document, table, start, span, self.original_sequence)
+
+
+@dataclass(frozen=True, slots=True)
 class DocumentTables:
-    """Where the documents of a batch stand, checked; all arrays `[batch, documents]` int64 on the host.
+    """Where the documents of a batch stand; all arrays `[batch, documents]` int64 on the host.
 
     Attributes:
         lengths: real tokens; 0 where there is no document.
@@ -34,7 +78,6 @@ class DocumentTables:
         packed_starts: the column of the packed row at which the document starts.
         original_sequence: slots of an input row.
         padded_sequence: slots of a packed row.
-        alignment: what every entry of `packed_starts` is a multiple of.
     """
 
     lengths: NDArray[np.int64]
@@ -42,7 +85,6 @@ class DocumentTables:
     packed_starts: NDArray[np.int64]
     original_sequence: int
     padded_sequence: int
-    alignment: int
 
 
 def read_tables(
@@ -52,8 +94,11 @@ def read_tables(
     alignment: int,
     minimum_length: int,
     length_multiple: int | None,
-) -> DocumentTables:
-    """Check everything that `packed_layout` is given and place every document; see there for what is refused."""
+) -> LengthTables:
+    """Check the arguments of `packed_layout` and bring the tables to the host; see there for what is refused.
+
+    What the tables say is checked by the backend that builds the layout, as it scans them.
+    """
     _check_type("seq_lens", seq_lens)
     if seq_lens_padded is not None:
         _check_type("seq_lens_padded", seq_lens_padded)
@@ -62,34 +107,35 @@ def read_tables(
     minimum_length = integer_at_least("minimum_length", minimum_length, 0)
     if length_multiple is not None:
         length_multiple = integer_at_least("length_multiple", length_multiple, 1)
-    multiple = math.lcm(alignment, length_multiple or 1)
-
-    def padded_sequence(longest: int) -> int:
-        width = -(-max(minimum_length, longest, 1) // multiple) * multiple
-        if width > LARGEST_WIDTH:
-            raise errors.too_wide(width, LARGEST_WIDTH, alignment, minimum_length, length_multiple)
-        return width
-
-    padded_sequence(0)  # what the arguments alone make too wide is refused before the tables are read
+    # What the arguments alone make too wide is refused before the tables are read.
+    _padded_sequence(0, alignment, minimum_length, length_multiple)
     seq_lens = _with_batch_axis("seq_lens", seq_lens, batch)
     if seq_lens_padded is not None:
         seq_lens_padded = _with_batch_axis("seq_lens_padded", seq_lens_padded, batch)
         if seq_lens_padded.shape != seq_lens.shape:
             raise errors.different_tables(tuple(seq_lens.shape), tuple(seq_lens_padded.shape))
-
     lengths, spans = _to_host(seq_lens, seq_lens_padded)
-    absent = (lengths == 0) | (lengths == ABSENT_MARKER)
-    lengths, input_starts = _check_documents(lengths, spans, absent, original_sequence)
-    groups = -(-lengths // alignment)
+    return LengthTables(lengths, spans, original_sequence, alignment, minimum_length, length_multiple)
+
+
+def place_documents(tables: LengthTables) -> DocumentTables:
+    """Check what the tables say and place every document, whole arrays at a time.
+
+    Raises:
+        LayoutError: the first document, in row-major order, that the input row cannot hold.
+        ValueError: packed rows would have too many slots.
+    """
+    absent = (tables.lengths == 0) | (tables.lengths == ABSENT_MARKER)
+    lengths, input_starts = _check_documents(tables, absent)
+    groups = -(-lengths // tables.alignment)
     groups_through = np.cumsum(groups, axis=1)
-    longest = int(groups_through[:, -1].max(initial=0)) * alignment if groups.shape[1] else 0
+    longest = int(groups_through[:, -1].max(initial=0)) if groups.shape[1] else 0
     return DocumentTables(
         lengths=lengths,
         input_starts=input_starts,
-        packed_starts=(groups_through - groups) * alignment,
-        original_sequence=original_sequence,
-        padded_sequence=padded_sequence(longest),
-        alignment=alignment,
+        packed_starts=(groups_through - groups) * tables.alignment,
+        original_sequence=tables.original_sequence,
+        padded_sequence=tables.padded_sequence(longest),
     )
 
 
@@ -106,17 +152,20 @@ def integer_at_least(name: str, value: SupportsIndex, minimum: int) -> int:
     return integer
 
 
-def _check_documents(
-    lengths: NDArray[np.int64],
-    spans: NDArray[np.int64] | None,
-    absent: NDArray[np.bool_],
-    original_sequence: int,
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _padded_sequence(longest: int, alignment: int, minimum_length: int, length_multiple: int | None) -> int:
+    """The width of packed rows, the longest of which needs so many slots."""
+    multiple = math.lcm(alignment, length_multiple or 1)
+    width = -(-max(minimum_length, longest, 1) // multiple) * multiple
+    if width > LARGEST_WIDTH:
+        raise errors.too_wide(width, LARGEST_WIDTH, alignment, minimum_length, length_multiple)
+    return width
+
+
+def _check_documents(tables: LengthTables, absent: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Lengths with 0 for absent documents, and the column at which each document starts in the input row."""
-    table = "seq_lens" if spans is None else "seq_lens_padded"
-    occupied = lengths if spans is None else spans
+    lengths, spans, original_sequence = tables.lengths, tables.spans, tables.original_sequence
     # Up to the first document that leaves the row these sums are exact, and the row is refused at that document.
-    cut = np.where(absent, 0, np.clip(occupied, 0, original_sequence + 1))
+    cut = np.where(absent, 0, np.clip(lengths if spans is None else spans, 0, original_sequence + 1))
     ends = np.cumsum(cut, axis=1)
     wrong = (ends > original_sequence) | (lengths < 0)
     if spans is not None:
@@ -127,15 +176,7 @@ def _check_documents(
         wrong &= ~absent
     if wrong.any():
         row, document = divmod(int(np.argmax(wrong)), wrong.shape[1])
-        length, span = int(lengths[row, document]), int(occupied[row, document])
-        if absent[row, document]:
-            raise errors.absent_with_span(row, document, length, span)
-        if length < 0:
-            raise errors.bad_length(row, document, length)
-        if span < length:
-            raise errors.short_span(row, document, length, span)
-        start = int(ends[row, document - 1]) if document else 0
-        raise errors.past_row(row, document, table, start, span, original_sequence)
+        raise tables.fault(row, document)
     return np.where(absent, 0, lengths), ends - cut
 
 
@@ -190,4 +231,4 @@ def _in_one_copy(seq_lens: torch.Tensor, seq_lens_padded: torch.Tensor) -> tuple
 
 
 def _int64(table: torch.Tensor) -> NDArray[np.int64]:
-    return table.cpu().numpy().astype(np.int64, copy=False)
+    return table.cpu().numpy().astype(np.int64, order="C", copy=False)

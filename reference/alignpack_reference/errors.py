@@ -191,6 +191,11 @@ def bad_values_shape(name: str, shape: tuple[int, ...], leading: tuple[int, ...]
     return ValueError(f"{name} must have shape [{expected}, ...] to fit the layout, got {list(shape)}")
 
 
+def no_such_slot(row: int, column: int, index: int, slots: int) -> IndexError:
+    """An index map that was made by hand and leads out of its row."""
+    return IndexError(f"the layout's map holds {index} at row {row}, column {column}; it must be -1 or below {slots}")
+
+
 def other_device(name: str, device: object, expected: object) -> ValueError:
     """Values on another device than the layout."""
     return ValueError(f"{name} must be on the device of the layout, {expected}, got {device}")

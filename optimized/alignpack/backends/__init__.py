@@ -1,7 +1,7 @@
 """The implementations by name, and which one a call gets.
 
-A backend is two functions: one builds the fields of a layout from checked tables, one moves rows. Everything that is
-the same for all of them (checks, gradients, the layout object) stands above this package.
+A backend is two functions: one checks what the tables say and builds the fields of a layout, one moves rows. Everything
+that is the same for all of them (arguments, errors, gradients, the layout object) stands above this package.
 """
 
 import os
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import torch
 
-from alignpack.backends import torch_backend
-from alignpack.tables import DocumentTables
+from alignpack.backends import numba_backend, torch_backend
+from alignpack.tables import LengthTables
 from alignpack_reference import errors
 
 ENVIRONMENT_VARIABLE = "ALIGNPACK_BACKEND"
@@ -29,16 +29,17 @@ class Backend:
 
     name: str
     unavailable: Callable[[torch.device], str | None]
-    build_fields: Callable[
-        [DocumentTables, torch.device], tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
-    ]
+    build_fields: Callable[[LengthTables, torch.device], tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]]
     gather_rows: Callable[[torch.Tensor, torch.Tensor, tuple[int, ...]], torch.Tensor]
 
 
 # The fastest first: without a name, a call gets the first that runs on its device.
 BACKENDS: dict[str, Backend] = {
     backend.name: backend
-    for backend in (Backend("torch", torch_backend.unavailable, torch_backend.build_fields, torch_backend.gather_rows),)
+    for backend in (
+        Backend("numba", numba_backend.unavailable, numba_backend.build_fields, numba_backend.gather_rows),
+        Backend("torch", torch_backend.unavailable, torch_backend.build_fields, torch_backend.gather_rows),
+    )
 }
 
 

@@ -21,14 +21,14 @@ OLDEST_CAPABILITY = 7, 5
 """The oldest compute capability that the current toolkits compile for."""
 
 
+@functools.cache
 def missing(device: torch.device) -> str | None:
-    """Why there are no kernels for a device, or None where they run."""
+    """Why there are no kernels for a device, or None where they run; asked by every call, found out once."""
     if device.type != "cuda":
         return f"it is no CUDA device but {device.type}"
     return _missing_software() or _missing_hardware(device)
 
 
-@functools.cache
 def _missing_software() -> str | None:
     """What this process lacks."""
     if torch.version.cuda is None:

@@ -21,7 +21,7 @@ POINTERS = {
 }
 """Pointers to words, by the bytes of the word. A word of 16 bytes is a pair of int64."""
 
-SIMULATED = bool(config.ENABLE_CUDASIM)
+SIMULATED = bool(config.ENABLE_CUDASIM)  # type: ignore[attr-defined]  # set by its own reading
 """Whether this process simulates CUDA; Numba settles that by the environment when it is first imported."""
 
 _PAIR = ir.VectorType(ir.IntType(64), 2)

@@ -10,9 +10,8 @@ import sys
 import numpy as np
 import torch
 
-from alignpack.backends import cuda_shapes, cuda_support
-from alignpack.tables import DocumentTables
-from alignpack_reference import errors
+from alignpack.backends import cuda_shapes, cuda_support, torch_backend
+from alignpack.tables import LengthTables, place_documents
 
 
 def unavailable(device: torch.device) -> str | None:
@@ -28,21 +27,27 @@ def warmup(device: torch.device) -> None:
 
 
 def build_fields(
-    tables: DocumentTables, device: torch.device
+    tables: LengthTables, device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The four fields of a layout, in their order: the tables cross in one copy, and one launch writes the fields."""
+    """The four fields of a layout, in their order: the tables cross in one copy, and one launch writes the fields.
+
+    Raises:
+        LayoutError: the first document, in row-major order, that the input row cannot hold.
+        ValueError: packed rows would have too many slots.
+    """
     from alignpack.backends import cuda_kernels, cuda_launch
 
+    placed = place_documents(tables)
     device = _with_index(device)
-    batch, documents = tables.lengths.shape
-    columns, slots = tables.padded_sequence, tables.original_sequence
+    batch, documents = placed.lengths.shape
+    columns, slots = placed.padded_sequence, placed.original_sequence
     packed = tuple(torch.empty(batch, columns, dtype=torch.int64, device=device) for _ in range(3))
     input_positions = torch.empty(batch, slots, dtype=torch.int64, device=device)
     source_indices, position_ids, sequence_ids = packed
     if batch:
         # Page-locked memory is copied while the host goes on, and PyTorch keeps it until the copy is done.
         host = torch.empty(3, batch, documents, dtype=torch.int64, pin_memory=device.type == "cuda")
-        np.stack((tables.lengths, tables.input_starts, tables.packed_starts), out=host.numpy())
+        np.stack((placed.lengths, placed.input_starts, placed.packed_starts), out=host.numpy())
         sent = host.to(device, non_blocking=True)
         cuda_launch.launcher().launch(
             cuda_kernels.FILL_LAYOUT,
@@ -66,6 +71,8 @@ def gather_rows(values: torch.Tensor, index: torch.Tensor, words: tuple[int, ...
 
     A map that was built by hand and points past its row reads nothing there: the kernel cannot raise.
     """
+    if index.dtype is not torch.int64 or index.shape[0] != values.shape[0] or index.device != values.device:
+        return torch_backend.gather_rows(values, index, words)  # no layout of ours: PyTorch says what is wrong
     out = values.new_empty(index.shape + values.shape[2:])
     gather_into(out, values, index, words)
     return out
@@ -83,10 +90,6 @@ def gather_into(out: torch.Tensor, values: torch.Tensor, index: torch.Tensor, wo
     """
     if out.numel() == 0:
         return
-    if index.device != values.device:
-        raise errors.other_device("values", values.device, index.device)
-    if index.shape[0] != values.shape[0]:
-        raise errors.bad_values_shape("values", tuple(values.shape), (index.shape[0], values.shape[1]))
     from alignpack.backends import cuda_kernels, cuda_launch
 
     source = _readable(values)

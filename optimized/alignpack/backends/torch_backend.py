@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from alignpack.tables import DocumentTables
+from alignpack.tables import LengthTables, place_documents
 from alignpack.values import as_words
 
 _GAP = -(2**40)
@@ -17,14 +17,18 @@ def unavailable(_device: torch.device) -> str | None:
 
 
 def build_fields(
-    tables: DocumentTables, device: torch.device
+    length_tables: LengthTables, device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """The four fields of a layout, in their order.
 
     A row is a series of runs: a gap, a document, a gap, a document, ..., a gap, any of them empty. What is the same for
     all slots of a run (the document's id, how far it moves) is a small table of facts; each field is a look-up by the
     run that a slot belongs to.
+
+    Raises:
+        LayoutError: see `place_documents`.
     """
+    tables = place_documents(length_tables)
     batch, documents = tables.lengths.shape
     moved = tables.input_starts - tables.packed_starts
     host = np.full((6, batch, 2 * documents + 1), _GAP, np.int64)

@@ -1,0 +1,227 @@
+"""The loops of the numba backend on the CPU.
+
+Arrays come as addresses: an array's subscript checks for negative indices, and that keeps loops from being vectorised.
+All arguments are int64, so that every kernel is compiled once. Kernels call nothing in other files, because an edit
+there would not make the file on disk stale.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core.cgutils import memcpy as emit_memcpy
+from numba.extending import intrinsic as _typed_intrinsic
+
+from alignpack.backends.compile_cache import host_kernel
+
+# Type checkers see a function of Python, which has one parameter more than kernels give it.
+intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = _typed_intrinsic
+
+_WORD = 8
+_BLOCK = 8
+
+
+def _memory_access(bits: int) -> tuple[Any, Any]:
+    """`load(address, i)` and `store(address, i, value)` of the i-th integer of so many bits, aligned or not."""
+    word = types.Integer.from_bitwidth(bits, signed=True)
+    memory = ir.IntType(bits)
+
+    def place(builder: Any, address: Any, i: Any) -> Any:
+        return builder.gep(builder.inttoptr(address, memory.as_pointer()), [i])
+
+    @intrinsic
+    def load(typing: Any, address: Any, i: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return builder.load(place(builder, *arguments), align=1)
+
+        return word(types.int64, types.int64), emit
+
+    @intrinsic
+    def store(typing: Any, address: Any, i: Any, value: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            builder.store(arguments[2], place(builder, *arguments[:2]), align=1)
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64, word), emit
+
+    return load, store
+
+
+_load, _store = _memory_access(64)
+_load_byte, _store_byte = _memory_access(8)
+
+
+@intrinsic
+def _copy(typing: Any, to: Any, start: Any, size: Any) -> Any:
+    """Copy so many bytes."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        byte = ir.IntType(8).as_pointer()
+        emit_memcpy(builder, builder.inttoptr(arguments[0], byte), builder.inttoptr(arguments[1], byte), arguments[2])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), emit
+
+
+@host_kernel
+def scan_tables(
+    lengths: int, spans: int, batch: int, documents: int, original_sequence: int, alignment: int
+) -> tuple[int, int, int]:
+    """Check the tables: `[batch, documents]` int64 at two addresses, `spans` 0 where documents follow each other.
+
+    Returns:
+        The row and the document of the first fault, -1 and -1 if there is none; the groups of the longest packed row.
+    """
+    longest = 0
+    for row in range(batch):
+        start = 0  # never more than original_sequence, so nothing below can wrap
+        groups = 0
+        for document in range(documents):
+            i = row * documents + document
+            length = _load(lengths, i)
+            span = length
+            if spans != 0:
+                span = _load(spans, i)
+            if length == 0 or length == -1000:
+                if spans != 0 and span != 0 and span != -1000:
+                    return row, document, 0
+                continue
+            if length < 0 or span < length or span > original_sequence - start:
+                return row, document, 0
+            start += span
+            # Both have at most 31 bits, and a division of 32 bits takes half the time.
+            groups += types.int64(types.uint32(length - 1) // types.uint32(alignment)) + 1
+        longest = max(longest, groups)
+    return -1, -1, longest
+
+
+@host_kernel
+def fill_fields(
+    lengths: int,
+    spans: int,
+    documents: int,
+    original_sequence: int,
+    padded_sequence: int,
+    alignment: int,
+    source_indices: int,
+    input_positions: int,
+    position_ids: int,
+    sequence_ids: int,
+    first: int,
+    last: int,
+) -> None:
+    """Write the rows from `first` up to `last` of the four fields, from tables that `scan_tables` found right."""
+    for row in range(first, last):
+        source = source_indices + row * padded_sequence * _WORD
+        positions = input_positions + row * original_sequence * _WORD
+        ids = position_ids + row * padded_sequence * _WORD
+        sequences = sequence_ids + row * padded_sequence * _WORD
+        start = 0
+        packed_start = 0
+        for document in range(documents):
+            length = _load(lengths, row * documents + document)
+            if length <= 0:
+                continue
+            span = length
+            if spans != 0:
+                span = _load(spans, row * documents + document)
+            groups = types.int64(types.uint32(length - 1) // types.uint32(alignment)) + 1
+            for i in range(length):
+                _store(source, packed_start + i, start + i)
+                _store(ids, packed_start + i, i)
+                _store(sequences, packed_start + i, document + 1)
+            for i in range(packed_start + length, packed_start + groups * alignment):
+                _store(source, i, -1)
+                _store(ids, i, 0)
+                _store(sequences, i, 0)
+            for i in range(length):
+                _store(positions, start + i, packed_start + i)
+            for i in range(start + length, start + span):
+                _store(positions, i, -1)
+            start += span
+            packed_start += groups * alignment
+        for i in range(packed_start, padded_sequence):
+            _store(source, i, -1)
+            _store(ids, i, 0)
+            _store(sequences, i, 0)
+        for i in range(start, original_sequence):
+            _store(positions, i, -1)
+
+
+@host_kernel
+def move_rows(
+    values: int,
+    row_stride: int,
+    slot_stride: int,
+    slots: int,
+    index: int,
+    columns: int,
+    result: int,
+    size: int,
+    fill: int,
+    second_fill: int,
+    first: int,
+    last: int,
+) -> int:
+    """`result[b, i] = values[b, index[b, i]]`, and the fill where `index` is -1.
+
+    Args:
+        values: address of `[batch, slots]` elements of `size` bytes.
+        row_stride: bytes from one row of `values` to the next.
+        slot_stride: bytes from one slot of `values` to the next.
+        slots: slots of a row of `values`.
+        index: address of `[batch, columns]` int64.
+        columns: slots of a row of `result`.
+        result: address of `[batch, columns]` elements, contiguous.
+        size: bytes of an element.
+        fill: what stands at padding, eight bytes of it; they repeat together with the next eight.
+        second_fill: the next eight bytes.
+        first: the first slot of `result` that is written, counted over all rows.
+        last: the slot before which it stops.
+
+    Returns:
+        The first slot whose index is neither -1 nor a slot of `values`, or -1; it and the ones behind it are unwritten.
+    """
+    at = first
+    while at < last:
+        row = at // columns
+        end = min(last, (row + 1) * columns)
+        while at < end:
+            slot = _load(index, at)
+            if slot < -1 or slot >= slots:
+                return at
+            target = result + at * size
+            if slot < 0:
+                for i in range(size // _WORD):
+                    _store(target, i, second_fill if i & 1 else fill)
+                for i in range(size // _WORD * _WORD, size):
+                    _store_byte(target, i, types.int8((fill >> (8 * (i % _WORD))) & 255))
+                at += 1
+                continue
+            start = values + row * row_stride + slot * slot_stride
+            if slot_stride == size:
+                # Documents are runs of slots: one copy for each.
+                limit = min(end - at, slots - slot)
+                run = 1
+                while run + _BLOCK <= limit:
+                    differences = 0
+                    for i in range(_BLOCK):  # without a branch, so that it is vectorised
+                        differences |= _load(index, at + run + i) ^ (slot + run + i)
+                    if differences != 0:
+                        break
+                    run += _BLOCK
+                while run < limit and _load(index, at + run) == slot + run:
+                    run += 1
+                _copy(target, start, run * size)
+                at += run
+            elif size > 64:
+                _copy(target, start, size)
+                at += 1
+            else:
+                for i in range(size // _WORD):
+                    _store(target, i, _load(start, i))
+                for i in range(size // _WORD * _WORD, size):
+                    _store_byte(target, i, _load_byte(start, i))
+                at += 1
+    return -1

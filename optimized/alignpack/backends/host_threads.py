@@ -1,0 +1,60 @@
+"""Python threads over kernels that run without the interpreter lock."""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import torch
+
+PARALLEL_BYTES = 2**23
+"""From so many bytes of output on, more than one thread is worth its start."""
+
+T = TypeVar("T")
+
+_pool: ThreadPoolExecutor | None = None
+
+
+def over_parts(
+    output_bytes: int, count: int, kernel: Callable[..., T], arguments: tuple[int, ...], memory: object
+) -> list[T]:
+    """Call `kernel(*arguments, first, last)` over the parts of `range(count)`, as many as PyTorch may use threads.
+
+    Args:
+        output_bytes: what decides whether threads are worth it.
+        count: rows or slots to be shared out.
+        kernel: it gives the interpreter lock away.
+        arguments: addresses and integers.
+        memory: what owns the memory behind the addresses. Every part holds it, because the caller may be interrupted
+            and gone before the last part ends.
+
+    Returns:
+        What the calls gave, in the order of the parts.
+    """
+    if output_bytes < PARALLEL_BYTES or (parts := min(torch.get_num_threads(), count)) < 2:
+        return [kernel(*arguments, 0, count)]
+
+    def run(part: int, _: object = memory) -> T:
+        return kernel(*arguments, count * part // parts, count * (part + 1) // parts)
+
+    pool = _get_pool()
+    others = [pool.submit(run, part) for part in range(1, parts)]
+    own = run(0)
+    return [own, *(other.result() for other in others)]
+
+
+def _get_pool() -> ThreadPoolExecutor:
+    global _pool
+    if _pool is None:
+        _pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="alignpack")
+    return _pool
+
+
+def _forget_pool() -> None:
+    global _pool
+    _pool = None
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    # Threads do not live on in a forked process.
+    os.register_at_fork(after_in_child=_forget_pool)
