@@ -7,18 +7,27 @@ grid and block. Raw addresses are read and written through `ctypes`, as the kern
 
 import ctypes
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from numba import cuda
 
+import alignpack
+import alignpack.backends
+from alignpack.backends import Backend, numba_cuda
 from alignpack.backends.cuda_kernels import Kernel
+from alignpack.backends.cuda_launch import launching_with
 from alignpack.backends.cuda_shapes import Shape
 from alignpack.backends.cuda_words import POINTERS, SIMULATED
+from alignpack_fuzz.targets import BackendTarget
 
 NAME = "numba-sim"
 """The simulated backend, as `ALIGNPACK_BACKEND` and the fuzzer's targets call it."""
+
+NEEDED = "kernels are simulated only where NUMBA_ENABLE_CUDASIM=1 was set before Numba was imported"
 
 _INTEGERS = {1: ctypes.c_int8, 2: ctypes.c_int16, 4: ctypes.c_int32, 8: ctypes.c_int64}
 
@@ -108,3 +117,33 @@ class Pointer:
 _WORD_BYTES = {pointer: word_bytes for word_bytes, pointer in POINTERS.items()}
 # The simulator keeps what runs in global variables.
 _ONE_AT_A_TIME = threading.Lock()
+
+
+class SimulatedTarget(BackendTarget):
+    """`alignpack` with the kernels of the `numba` backend on GPUs."""
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """There is a backend more, everything is launched on the simulator, and the environment names the backend."""
+        backends = alignpack.backends.BACKENDS
+        backends[NAME] = Backend(NAME, _unavailable, numba_cuda.build_fields, numba_cuda.gather_rows)
+        try:
+            with launching_with(Simulator()), super().active():
+                yield
+        finally:
+            del backends[NAME]
+
+
+def _unavailable(device: torch.device) -> str | None:
+    return None if device.type == "cpu" else "it simulates on cpu only"
+
+
+def simulated_target() -> SimulatedTarget:
+    """The target.
+
+    Raises:
+        ValueError: this process does not simulate.
+    """
+    if not SIMULATED:
+        raise ValueError(NEEDED)
+    return SimulatedTarget(f"alignpack:backend={NAME}", alignpack.packed_layout, NAME)
