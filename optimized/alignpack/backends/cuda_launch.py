@@ -102,21 +102,8 @@ def current_stream(index: int) -> int:
     return handle
 
 
-def machine_code(kernel: Kernel, capability: Shape) -> tuple[str, Any]:
-    """The kernel's name in its machine code, and that code as a `cuda.core.ObjectCode`; no GPU is needed."""
-    from cuda.core import Program, ProgramOptions
-
-    ptx = assembly(kernel, capability)
-    entry = re.search(r"\.entry\s+([\w$]+)", ptx)
-    if entry is None:
-        raise RuntimeError(f"Numba made no entry for the kernel {kernel.name}")
-    # To machine code here, not by the driver, which may be older than the PTX.
-    options = ProgramOptions(arch="sm_{}{}".format(*capability))
-    return entry[1], Program(ptx, "ptx", options=options).compile("cubin")
-
-
 def assembly(kernel: Kernel, capability: Shape) -> str:
-    """The kernel as PTX."""
+    """The kernel as PTX; no GPU is needed."""
     from numba import cuda, types
 
     ptx, _ = cuda.compile(
@@ -131,10 +118,21 @@ def assembly(kernel: Kernel, capability: Shape) -> str:
     return str(ptx)
 
 
+def machine_code(ptx: str, capability: Shape) -> Any:
+    """PTX as a `cuda.core.ObjectCode`; not made by the driver, which may be older than the PTX, and without a GPU."""
+    from cuda.core import Program, ProgramOptions
+
+    options = ProgramOptions(arch="sm_{}{}".format(*capability))
+    return Program(ptx, "ptx", options=options).compile("cubin")
+
+
 def compile_kernel(kernel: Kernel, capability: Shape) -> Any:
-    """The kernel, loaded on the current device."""
-    entry, code = machine_code(kernel, capability)
-    return code.get_kernel(entry)
+    """The kernel as a `cuda.core.Kernel`, loaded on the current device."""
+    ptx = assembly(kernel, capability)
+    entry = re.search(r"\.entry\s+([\w$]+)", ptx)
+    if entry is None:
+        raise RuntimeError(f"Numba made no entry for the kernel {kernel.name}")
+    return machine_code(ptx, capability).get_kernel(entry[1])
 
 
 _stand_in: Launcher | None = None
