@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from alignpack_fuzz import __main__ as command
-from alignpack_fuzz.targets import REFERENCE, ModuleTarget, find_target
+from alignpack_fuzz.targets import BACKENDS, REFERENCE, ModuleTarget, find_target
 
 FAULTY = """
 import torch
@@ -114,7 +114,10 @@ def test_an_interrupt_ends_with_the_report(tmp_path: Path, monkeypatch: pytest.M
         (["--target", "no_such_module"], "there is no module no_such_module"),
         (["--target", "no_such_file.py"], "there is no file no_such_file.py"),
         (["--target", "json"], "json has no function packed_layout"),
-        (["--target", "alignpack:backend=nothing"], "alignpack:backend=nothing is not one of alignpack:backend=torch"),
+        (
+            ["--target", "alignpack:backend=nothing"],
+            "alignpack:backend=nothing is not one of alignpack:backend=numba, alignpack:backend=torch",
+        ),
     ],
 )
 def test_wrong_usage(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -144,7 +147,8 @@ def test_it_runs_as_a_module(tmp_path: Path) -> None:
 
 def test_targets_are_found() -> None:
     assert find_target("reference") is REFERENCE
-    assert find_target("alignpack:backend=torch").name == "alignpack:backend=torch"
+    for target in BACKENDS:
+        assert find_target(target.name) is target
     anything = find_target("alignpack")
     assert isinstance(anything, ModuleTarget)
 

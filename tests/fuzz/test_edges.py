@@ -14,7 +14,7 @@ from alignpack_fuzz import edges, strategies
 from alignpack_fuzz.cases import Tables
 from alignpack_fuzz.laws import LAWS
 from alignpack_fuzz.runner import check
-from alignpack_fuzz.targets import BACKENDS
+from alignpack_fuzz.targets import find_target
 
 EXAMPLES = 1000
 LEAST = 10  # of these, each edge is met in one percent at least
@@ -67,7 +67,7 @@ def test_wide_and_narrow_values_reach_both_paths(monkeypatch: pytest.MonkeyPatch
             return original(*arguments, **options)
 
         monkeypatch.setattr(torch_backend, name, spy)
-    check(LAWS["values_are_moved"], BACKENDS[0], examples=200, seed=0)
+    check(LAWS["values_are_moved"], find_target("alignpack:backend=torch"), examples=200, seed=0)
     assert min(reached["_gather_wide"], reached["_gather_narrow"]) > 50
 
 

@@ -8,9 +8,8 @@ the key; it is replaced in one step, and what does not match is compiled again.
 
 import contextlib
 import hashlib
-import os
 import pickle
-import tempfile
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -66,10 +65,12 @@ class _CheckedFiles:
         self.stamp = stamp
 
     def load(self, key: object) -> Any:
-        """What was saved under the key, or None."""
-        path, code = self._path(key), b""
-        if path.exists():
-            code = path.read_bytes()
+        """What was saved under the key, None if it is damaged or stale.
+
+        Raises:
+            OSError: there is nothing, or it cannot be read.
+        """
+        code = self._path(key).read_bytes()
         size = hashlib.sha256().digest_size
         return pickle.loads(code[size:]) if code[:size] == self._digest(key, code[size:]) else None
 
@@ -78,13 +79,12 @@ class _CheckedFiles:
         code = dumps(data)
         path = self._path(key)
         # Whoever is killed in between leaves a file that nobody reads.
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+        unfinished = path.with_name(f"{path.name}.tmp.{uuid.uuid4().hex[:16]}")
         try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(self._digest(key, code) + code)
-            Path(name).replace(path)
+            unfinished.write_bytes(self._digest(key, code) + code)
+            unfinished.replace(path)
         except OSError:
-            Path(name).unlink()
+            unfinished.unlink(missing_ok=True)
             raise
 
     def _path(self, key: object) -> Path:
