@@ -3,6 +3,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/ready
+CUDA_BIN := .venv-cuda/bin
+CUDA_STAMP := .venv-cuda/ready
 
 # One malloc setting for every candidate of a benchmark: freed memory is kept, so that no call pays page faults at random.
 MEASURED := MALLOC_TRIM_THRESHOLD_=1073741824 MALLOC_MMAP_THRESHOLD_=33554432
@@ -12,7 +14,7 @@ MINUTES ?= 10
 TARGET ?= alignpack
 SEED ?= 1
 
-.PHONY: setup demo test check fuzz faults bench wheel clean
+.PHONY: setup demo test test-cuda check fuzz faults bench wheel clean
 
 setup: $(STAMP)
 
@@ -30,9 +32,24 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest
+	# Numba simulates CUDA in a process or does not.
+	NUMBA_ENABLE_CUDASIM=1 $(BIN)/coverage run --append -m pytest tests/simulator
 	$(BIN)/coverage report --include 'reference/*' --fail-under 97
 	$(BIN)/coverage report --include 'optimized/*' --fail-under 97
 	$(BIN)/coverage report --include 'fuzz/*' --omit '*/faults/*'
+
+# The CUDA kernels compiled for several kinds of GPU; no GPU is needed, but the compiler is, in an environment of its own.
+$(CUDA_STAMP): pyproject.toml constraints.txt constraints-cuda.txt
+	$(PYTHON) -m venv .venv-cuda
+	$(CUDA_BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(CUDA_BIN)/python -m pip install --quiet $$(grep '^torch==' constraints.txt)
+	$(CUDA_BIN)/python -m pip install --quiet --constraint constraints.txt --constraint constraints-cuda.txt \
+		--editable '.[cuda,fuzz]' --group cuda-tests \
+		|| { echo "the CUDA compiler could not be installed, so nothing is known of the kernels" >&2; exit 1; }
+	touch $(CUDA_STAMP)
+
+test-cuda: $(CUDA_STAMP)
+	$(CUDA_BIN)/python -m pytest tests/cuda
 
 check: $(STAMP)
 	$(BIN)/ruff check
@@ -54,5 +71,5 @@ wheel: $(STAMP)
 	$(BIN)/python .ci/check_wheel.py dist/*.whl
 
 clean:
-	rm -rf .venv dist build fuzz-report.json .alignpack-fuzz .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .benchmarks
+	rm -rf .venv .venv-cuda dist build fuzz-report.json .alignpack-fuzz .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .benchmarks
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
