@@ -6,6 +6,7 @@ GPU: `cuda_launch.launching_with` puts Numba's simulator in the GPU's place, and
 
 import functools
 import sys
+from types import ModuleType
 
 import numpy as np
 import torch
@@ -21,9 +22,15 @@ def unavailable(device: torch.device) -> str | None:
 
 def warmup(device: torch.device) -> None:
     """Compile and load every kernel, which takes seconds, so that no later call does; needed before a graph capture."""
-    from alignpack.backends import cuda_launch
+    _modules()[1].load_all(_with_index(device))
 
-    cuda_launch.load_all(_with_index(device))
+
+@functools.cache
+def _modules() -> tuple[ModuleType, ModuleType]:
+    """The kernels and their launcher, which import Numba."""
+    from alignpack.backends import cuda_kernels, cuda_launch
+
+    return cuda_kernels, cuda_launch
 
 
 def build_fields(
@@ -35,8 +42,7 @@ def build_fields(
         LayoutError: the first document, in row-major order, that the input row cannot hold.
         ValueError: packed rows would have too many slots.
     """
-    from alignpack.backends import cuda_kernels, cuda_launch
-
+    kernels, launching = _modules()
     placed = place_documents(tables)
     device = _with_index(device)
     batch, documents = placed.lengths.shape
@@ -49,8 +55,8 @@ def build_fields(
         host = torch.empty(3, batch, documents, dtype=torch.int64, pin_memory=device.type == "cuda")
         np.stack((placed.lengths, placed.input_starts, placed.packed_starts), out=host.numpy())
         sent = host.to(device, non_blocking=True)
-        cuda_launch.launcher().launch(
-            cuda_kernels.FILL_LAYOUT,
+        launching.launcher().launch(
+            kernels.FILL_LAYOUT,
             device,
             *cuda_shapes.fill_shape(batch, max(columns, slots)),
             sent.data_ptr(),
@@ -88,21 +94,20 @@ def gather_into(out: torch.Tensor, values: torch.Tensor, index: torch.Tensor, wo
         index: `[batch, columns]` int64.
         words: the fill's bits.
     """
-    if out.numel() == 0:
+    total = out.nbytes
+    if total == 0:
         return
-    from alignpack.backends import cuda_kernels, cuda_launch
-
-    source = _readable(values)
-    index = index.contiguous()
     batch, columns = index.shape
     slots = values.shape[1]
-    size = out.element_size()
-    row_bytes = out.numel() // (batch * columns) * size
-    row_stride, slot_stride = (stride * size for stride in source.stride()[:2])
-    if slots <= 1:
-        slot_stride = 0  # it may be anything then, and is never walked
-    if batch == 1:
-        row_stride = 0
+    row_bytes = total // (batch * columns)
+    size = out.itemsize
+    if not index.is_contiguous():
+        index = index.contiguous()
+    source = _readable(values)
+    row_stride, slot_stride = source.stride()[:2]
+    # A stride that is never walked may be anything.
+    row_stride = row_stride * size if batch > 1 else 0
+    slot_stride = slot_stride * size if slots > 1 else 0
     start, to = source.data_ptr(), out.data_ptr()
     word = _widest_word(start | to | row_bytes | row_stride | slot_stride)
     width = row_bytes // word
@@ -117,12 +122,13 @@ def gather_into(out: torch.Tensor, values: torch.Tensor, index: torch.Tensor, wo
         row_stride // word,
         slot_stride // word,
     )
+    kernels, launching = _modules()
     grid, block = cuda_shapes.gather_shape(batch, columns, width, word)
-    launch = cuda_launch.launcher().launch
+    launch = launching.launcher().launch
     if width == 1:
-        launch(cuda_kernels.GATHER_SLOTS[word], values.device, grid, block, *arguments)
+        launch(kernels.GATHER_SLOTS[word], values.device, grid, block, *arguments)
     else:
-        launch(cuda_kernels.GATHER_ROWS[word], values.device, grid, block, *arguments, width)
+        launch(kernels.GATHER_ROWS[word], values.device, grid, block, *arguments, width)
 
 
 def _readable(values: torch.Tensor) -> torch.Tensor:
