@@ -136,7 +136,7 @@ def test_a_map_made_by_hand_cannot_lead_out_of_its_row(wrong: int, strides: str)
     assert str(caught.value) == (f"the layout's map holds {wrong} at row 1, column 2; it must be -1 or below 12")
 
 
-def test_a_run_ends_with_its_row(three_threads: list[int]) -> None:
+def test_a_run_ends_with_its_row() -> None:
     columns = list(range(4, 24))
     with pytest.raises(IndexError, match="holds 12 at row 0, column 8;"):
         by_hand([columns], 12).pack(torch.arange(12).unsqueeze(0), backend="numba")

@@ -67,7 +67,7 @@ def _copy(typing: Any, to: Any, start: Any, size: Any) -> Any:
 @host_kernel
 def scan_tables(
     lengths: int, spans: int, batch: int, documents: int, original_sequence: int, alignment: int
-) -> tuple[int, int, int]:
+) -> tuple[int, int, int]:  # pragma: no cover - compiled
     """Check the tables: `[batch, documents]` int64 at two addresses, `spans` 0 where documents follow each other.
 
     Returns:
@@ -90,7 +90,7 @@ def scan_tables(
             if length < 0 or span < length or span > original_sequence - start:
                 return row, document, 0
             start += span
-            # Both have at most 31 bits, and a division of 32 bits takes half the time.
+            # Both have at most 31 bits, so the cheaper division of 32 bits will do.
             groups += types.int64(types.uint32(length - 1) // types.uint32(alignment)) + 1
         longest = max(longest, groups)
     return -1, -1, longest
@@ -110,7 +110,7 @@ def fill_fields(
     sequence_ids: int,
     first: int,
     last: int,
-) -> None:
+) -> None:  # pragma: no cover - compiled
     """Write the rows from `first` up to `last` of the four fields, from tables that `scan_tables` found right."""
     for row in range(first, last):
         source = source_indices + row * padded_sequence * _WORD
@@ -163,7 +163,7 @@ def move_rows(
     second_fill: int,
     first: int,
     last: int,
-) -> int:
+) -> int:  # pragma: no cover - compiled
     """`result[b, i] = values[b, index[b, i]]`, and the fill where `index` is -1.
 
     Args:
