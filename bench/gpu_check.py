@@ -28,6 +28,8 @@ LIMIT = 350
 PART_LIMIT = 120
 """Seconds for one."""
 
+LOOP = "loop, wall seconds"
+
 ENDS = "=== gpu_check facts ==="
 
 
@@ -109,6 +111,11 @@ def table(results: dict[str, dict[str, Any]]) -> str:
                 if isinstance(figure, dict):
                     faster = ", ".join(f"{ratio:.1f}x {other}" for other, ratio in figure["times faster than"].items())
                     lines.append(f"{case:16} {backend:10} {what:20} {figure['share of copy']:6.1%} of copy  {faster}")
+    for case, by_backend in results.get("layouts", {}).get("facts", {}).items():
+        for backend, figures in by_backend.items():
+            if isinstance(figures, dict):
+                times = f"{1e3 * figures['wall seconds']:.2f} ms, loop on the host {1e3 * by_backend[LOOP]:.1f} ms"
+                lines.append(f"layout {case}, {backend}: {figures['share of copy']:.1%} of copy, {times}")
     for backend, figures in results.get("host_cost", {}).get("facts", {}).items():
         lines.append(
             f"host cost, {backend}: {figures['without gradients']:.1f} x add without gradients, "

@@ -119,7 +119,7 @@ class Gpu:
         times: list[float] = []
         for _ in range(rounds):
             begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            torch.cuda._sleep(1_000_000)  # the host gets ahead, so that its own time does not count
+            torch.cuda._sleep(20_000_000)  # the host gets ahead, so that its own time does not count
             begin.record()
             for call in calls:
                 call()

@@ -8,9 +8,10 @@ Example:
     tensor([[1, 2, 3, 0, 4, 5, 0, 0]])
 """
 
+from alignpack.devices import warmup
 from alignpack.layout import PackedSequenceLayout, packed_layout
 from alignpack_reference.errors import LayoutError
 
 __version__ = "0.1.0"
 
-__all__ = ["LayoutError", "PackedSequenceLayout", "__version__", "packed_layout"]
+__all__ = ["LayoutError", "PackedSequenceLayout", "__version__", "packed_layout", "warmup"]

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from alignpack.backends.cuda_kernels import FILL_LAYOUT, GATHER_ROWS, KERNELS
-from alignpack.backends.cuda_launch import CudaLauncher
+from alignpack.backends.cuda_launch import CudaLauncher, launcher
+from alignpack.backends.cuda_support import missing
 
 HERE = Path(__file__).parent
 GPUS = torch.device("cuda", 0), torch.device("cuda", 1)
@@ -90,6 +91,18 @@ def pytorch(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> Torch:
     return pytorch
 
 
+def test_nothing_is_missing(driver: Driver, pytorch: Torch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packages, libraries and versions as they are installed here."""
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(GPUS))
+    missing.cache_clear()
+    try:
+        assert [missing(gpu) for gpu in GPUS] == [None, None]
+    finally:
+        missing.cache_clear()
+
+
 ARGUMENTS = (2**47 + 16, 2**46, 2**45, -1, -(2**63), 3, 2**33, 5, 0, 7, 8)
 
 
@@ -104,6 +117,11 @@ def test_the_driver_is_told_everything(gpu: torch.device, driver: Driver, pytorc
     assert driver.last_stream == STREAMS[gpu.index]
     assert driver.last_context == 0x1000 + gpu.index
     assert pytorch.current() == 0
+
+
+def test_the_gpu_is_what_launches(driver: Driver, pytorch: Torch) -> None:
+    assert isinstance(launcher(), CudaLauncher)
+    assert launcher() is launcher()
 
 
 def test_a_kernel_is_compiled_once(driver: Driver, pytorch: Torch, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,3 +124,11 @@ def test_every_kernel_is_warmed_up(simulator: Simulator, monkeypatch: pytest.Mon
     numba_cuda.warmup(CPU)
     assert loaded == [(kernel, CPU) for kernel in KERNELS]
     assert not simulator.launches
+
+
+def test_a_device_without_a_number_is_the_current_one(simulator: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: set[object] = set()
+    monkeypatch.setattr(simulator, "load", lambda _, device: loaded.add(device))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    numba_cuda.warmup(torch.device("cuda"))
+    assert loaded == {torch.device("cuda", 3)}

@@ -52,7 +52,8 @@ def build_fields(
     source_indices, position_ids, sequence_ids = packed
     if batch:
         # Page-locked memory is copied while the host goes on, and PyTorch keeps it until the copy is done.
-        host = torch.empty(3, batch, documents, dtype=torch.int64, pin_memory=device.type == "cuda")
+        pinned = device.type == "cuda"
+        host = torch.empty(3, batch, documents, dtype=torch.int64, device="cpu", pin_memory=pinned)
         np.stack((placed.lengths, placed.input_starts, placed.packed_starts), out=host.numpy())
         sent = host.to(device, non_blocking=True)
         launching.launcher().launch(
