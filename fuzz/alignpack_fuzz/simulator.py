@@ -18,7 +18,7 @@ from numba import cuda
 import alignpack
 import alignpack.backends
 from alignpack.backends import Backend, numba_cuda
-from alignpack.backends.cuda_kernels import Kernel
+from alignpack.backends.cuda_kernels import FILL_LAYOUT, Kernel
 from alignpack.backends.cuda_launch import launching_with
 from alignpack.backends.cuda_shapes import Shape
 from alignpack.backends.cuda_words import POINTERS, SIMULATED
@@ -69,11 +69,10 @@ class Simulator:
             raise RuntimeError(
                 "kernels are simulated only where NUMBA_ENABLE_CUDASIM=1 was set before Numba was imported"
             )
-        parameters = launch.kernel.parameters
-        arguments = [
-            Pointer(argument, _WORD_BYTES[parameter]) if parameter in _WORD_BYTES else argument
-            for parameter, argument in zip(parameters, launch.arguments, strict=True)
-        ]
+        widths = [_WORD_BYTES[parameter] for parameter in launch.kernel.parameters if parameter in _WORD_BYTES]
+        addresses, integers = launch.arguments[: len(widths)], launch.arguments[len(widths) :]
+        extents = _extents(launch.kernel, *integers)
+        arguments = [*map(Pointer, addresses, widths, extents), *integers]
         grid, block = (
             tuple(min(size, self.largest or size) for size in shape) for shape in (launch.grid, launch.block)
         )
@@ -83,19 +82,22 @@ class Simulator:
 
 @dataclass(frozen=True)
 class Pointer:
-    """A raw address, to words of so many bytes; offsets count words."""
+    """A raw address, to so many words of so many bytes; offsets count words, and others are refused."""
 
     address: int
     word_bytes: int
+    words: int
 
     def load(self, offset: int) -> Any:
         """The word there, an int; a pair of them for 16 bytes."""
+        self._check(offset)
         if self.word_bytes == 16:
             return self._place(8, 2 * offset).value, self._place(8, 2 * offset + 1).value
         return self._place(self.word_bytes, offset).value
 
     def store(self, offset: int, value: Any) -> None:
         """The opposite; a word of another width is refused, as by the compiler."""
+        self._check(offset)
         if self.word_bytes == 16:
             self._place(8, 2 * offset).value, self._place(8, 2 * offset + 1).value = value
             return
@@ -108,10 +110,25 @@ class Pointer:
         """The first bytes of a 16-byte pattern as a word."""
         return (low, high) if self.word_bytes == 16 else _INTEGERS[self.word_bytes](low).value
 
+    def _check(self, offset: int) -> None:
+        if not 0 <= offset < self.words:
+            raise IndexError(f"word {offset} of {self.words} is touched")
+
     def _place(self, word_bytes: int, offset: int) -> Any:
         if self.address % self.word_bytes:
             raise ValueError(f"address {self.address:#x} is not aligned to {self.word_bytes} bytes")
         return _INTEGERS[word_bytes].from_address(self.address + word_bytes * offset)
+
+
+def _extents(kernel: Kernel, *integers: int) -> tuple[int, ...]:
+    """The words that each pointer of a kernel may be used for."""
+    if kernel is FILL_LAYOUT:
+        batch, documents, columns, slots = integers
+        return 3 * batch * documents, batch * columns, batch * slots, batch * columns, batch * columns
+    _, _, batch, columns, slots, row_stride, slot_stride, *width = integers
+    words = width[0] if width else 1
+    source = (batch - 1) * row_stride + (slots - 1) * slot_stride + words if slots else 0
+    return source, batch * columns, batch * columns * words
 
 
 _WORD_BYTES = {pointer: word_bytes for word_bytes, pointer in POINTERS.items()}

@@ -12,7 +12,7 @@ from alignpack_fuzz.simulator import Simulator
 from alignpack_fuzz.strategies import DTYPES
 
 GUARD = 64
-INDEX = torch.tensor([[2, -1, 0, 4, 3, -1, 1], [-1, 4, 4, 0, -1, -1, 2], [-1, -1, -1, -1, -1, -1, -1]])
+INDEX = torch.tensor([[2, -1, 0, 4, 3, -1, 1], [-1, 4, 4, 0, -1, -1, 2], [-1, -1, -1, -1, -1, -1, 4]])
 BATCH, COLUMNS, SLOTS = *INDEX.shape, 5
 
 
@@ -144,11 +144,19 @@ def test_rows_without_slots_are_filled(trailing: tuple[int, ...], simulator: Sim
 
 
 @pytest.mark.parametrize("trailing", [(), (3,)], ids=str)
+def test_rows_of_many_turns(trailing: tuple[int, ...], simulator: Simulator) -> None:
+    index = torch.arange(3 * 70).view(3, 70) * 7 % 41 - 1
+    check(random_bits((3, 40, *trailing), torch.int16, seed=10), index, 1)
+
+
+@pytest.mark.parametrize("trailing", [(), (3,)], ids=str)
 def test_broken_maps_read_nothing(trailing: tuple[int, ...], simulator: Simulator) -> None:
     values = torch.ones(1, 4, *trailing, dtype=torch.int64)
-    index = torch.tensor([[0, 4, 3, 2**40, -(2**63), 2**63 - 1]])
-    packed = gather_rows(values, index, (9,)).reshape(6, -1)[:, 0]
-    assert packed.tolist() == [1, 9, 1, 9, 9, 9]
+    # Each several times, so that every one of a thread's slots meets it.
+    index = torch.tensor([[0, 4, 3, 2**40, -(2**63), 2**63 - 1]]).repeat_interleave(16, dim=1)
+    packed = gather_rows(values, index, (9,)).reshape(6, 16, -1)
+    for slots, expected in zip(packed, (1, 9, 1, 9, 9, 9), strict=True):
+        assert slots.eq(expected).all()
 
 
 def test_what_is_no_layout_is_left_to_pytorch(simulator: Simulator) -> None:

@@ -71,7 +71,7 @@ def test_a_layout_is_told_its_tables(simulator: Simulator) -> None:
 
 
 def read(address: int, count: int) -> torch.Tensor:
-    pointer = Pointer(address, 8)
+    pointer = Pointer(address, 8, count)
     return torch.tensor([pointer.load(offset) for offset in range(count)])
 
 
