@@ -3,6 +3,11 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/ready
+CUDA_BIN := .venv-cuda/bin
+CUDA_STAMP := .venv-cuda/ready
+
+# What runs only where Numba-CUDA is installed, and is measured by `make test-cuda`, but for what only the simulator runs.
+COMPILED := */cuda_launch.py,*/cuda_words.py
 
 # One malloc setting for every candidate of a benchmark: freed memory is kept, so that no call pays page faults at random.
 MEASURED := MALLOC_TRIM_THRESHOLD_=1073741824 MALLOC_MMAP_THRESHOLD_=33554432
@@ -15,7 +20,7 @@ SEED ?= 1
 # A stored result, such as bench/results/cpu.json, that `make bench` fails against when a ratio got worse.
 COMPARE ?=
 
-.PHONY: setup demo test nightly check fuzz faults bench bench-growth bench-quick bench-pages wheel clean
+.PHONY: setup demo test test-cuda nightly check fuzz faults bench bench-growth bench-quick bench-pages wheel clean
 
 setup: $(STAMP)
 
@@ -33,13 +38,29 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest
+	# Numba simulates CUDA in a process or does not.
+	NUMBA_ENABLE_CUDASIM=1 $(BIN)/coverage run -m pytest tests/simulator
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --include 'reference/*' --fail-under 97
-	$(BIN)/coverage report --include 'optimized/*' --fail-under 97
+	$(BIN)/coverage report --include 'optimized/*' --omit '$(COMPILED)' --fail-under 97
 	$(BIN)/coverage report --include 'fuzz/*' --omit '*/faults/*'
 
 nightly: $(STAMP)
 	$(BIN)/python -m pytest -m nightly
+
+# The CUDA kernels compiled for several kinds of GPU; no GPU is needed, but the compiler is, in an environment of its own.
+$(CUDA_STAMP): pyproject.toml constraints.txt constraints-cuda.txt
+	$(PYTHON) -m venv .venv-cuda
+	$(CUDA_BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(CUDA_BIN)/python -m pip install --quiet $$(grep '^torch==' constraints.txt)
+	$(CUDA_BIN)/python -m pip install --quiet --constraint constraints.txt --constraint constraints-cuda.txt \
+		--editable '.[cuda,fuzz]' --group cuda-tests \
+		|| { echo "the CUDA compiler could not be installed, so nothing is known of the kernels" >&2; exit 1; }
+	touch $(CUDA_STAMP)
+
+test-cuda: $(CUDA_STAMP)
+	COVERAGE_FILE=.coverage-cuda $(CUDA_BIN)/coverage run -m pytest tests/cuda
+	COVERAGE_FILE=.coverage-cuda $(CUDA_BIN)/coverage report --include '$(COMPILED)' --fail-under 85
 
 check: $(STAMP)
 	$(BIN)/ruff check
@@ -70,5 +91,5 @@ wheel: $(STAMP)
 	$(BIN)/python .ci/check_wheel.py dist/*.whl
 
 clean:
-	rm -rf .venv dist build fuzz-report.json .alignpack-fuzz .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .benchmarks
+	rm -rf .venv .venv-cuda dist build fuzz-report.json .alignpack-fuzz .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .benchmarks
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,5 +1,10 @@
-"""How the tests run: Hypothesis profiles, and every implementation as a parameter."""
+"""How the tests run: Hypothesis profiles, every implementation as a parameter, and which folders this process can run.
 
+Numba simulates CUDA in a process or does not, and compiles for it only where Numba-CUDA is installed: `make test` and
+`make test-cuda` start a process of its own for each of the two folders.
+"""
+
+import importlib.util
 import os
 from collections.abc import Iterator
 
@@ -8,6 +13,10 @@ from hypothesis import settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
 from alignpack_fuzz.targets import BACKENDS, REFERENCE, Target
+
+_simulating = os.environ.get("NUMBA_ENABLE_CUDASIM", "0") != "0"
+_compiling = importlib.util.find_spec("numba_cuda") is not None and not _simulating
+collect_ignore = [folder for folder, runs in {"simulator": _simulating, "cuda": _compiling}.items() if not runs]
 
 # Explicit, because under CI Hypothesis would neither draw new examples nor keep the failing ones.
 _common = settings(

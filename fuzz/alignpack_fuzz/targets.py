@@ -178,12 +178,17 @@ BACKENDS = tuple(
 """`alignpack` with each of its backends."""
 
 
+SIMULATED = "alignpack:backend=numba-sim"
+"""What users call the CUDA kernels in Numba's simulator; the process must simulate, see `alignpack_fuzz.simulator`."""
+
+
 def find_target(description: str) -> Target:
     """The target that a user names.
 
     Args:
-        description: `reference`; `alignpack`, which is any backend that runs; `alignpack:backend=NAME`; or an importable
-            module or a Python file that has a `packed_layout`.
+        description: `reference`; `alignpack`, which is any backend that runs; `alignpack:backend=NAME`;
+            `alignpack:backend=numba-sim`, the CUDA kernels where Numba simulates them; or an importable module or a
+            Python file that has a `packed_layout`.
 
     Raises:
         ValueError: there is no such target.
@@ -193,8 +198,12 @@ def find_target(description: str) -> Target:
     for target in BACKENDS:
         if description == target.name:
             return target
+    if description == SIMULATED:
+        from alignpack_fuzz.simulator import simulated_target  # which imports Numba
+
+        return simulated_target()
     if description.startswith("alignpack:"):
-        raise ValueError(f"{description} is not one of {', '.join(target.name for target in BACKENDS)}")
+        raise ValueError(f"{description} is not one of {', '.join([*(target.name for target in BACKENDS), SIMULATED])}")
     module = _load_file(Path(description)) if description.endswith(".py") else _load_module(description)
     if not callable(getattr(module, "packed_layout", None)):
         raise ValueError(f"{description} has no function packed_layout")  # noqa: TRY004 - the name is wrong

@@ -8,6 +8,7 @@ Example:
     tensor([[1, 2, 3, 0, 4, 5, 0, 0]])
 """
 
+from alignpack.devices import warmup
 from alignpack.groups import CompressionGroups, compression_alignment
 from alignpack.layout import PackedSequenceLayout, packed_layout
 from alignpack_reference.errors import LayoutError
@@ -21,4 +22,5 @@ __all__ = [
     "__version__",
     "compression_alignment",
     "packed_layout",
+    "warmup",
 ]

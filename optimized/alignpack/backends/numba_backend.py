@@ -1,4 +1,4 @@
-"""The backend of compiled loops, on the CPU. Numba is imported at the first call that needs it."""
+"""The backend of compiled loops, on the CPU here, on GPUs in `numba_cuda`. Numba is imported when a call needs it."""
 
 import functools
 import importlib.util
@@ -7,7 +7,7 @@ from types import ModuleType
 
 import torch
 
-from alignpack.backends import torch_backend
+from alignpack.backends import numba_cuda, torch_backend
 from alignpack.backends.host_threads import over_parts
 from alignpack.tables import LengthTables
 from alignpack_reference import errors
@@ -15,8 +15,10 @@ from alignpack_reference import errors
 
 def unavailable(device: torch.device) -> str | None:
     """Why it cannot run on the device; this is on the way of every call."""
+    if device.type == "cuda":
+        return numba_cuda.unavailable(device)
     if device.type != "cpu":
-        return "it runs on cpu only"
+        return "it runs on cpu and cuda only"
     return _not_importable()
 
 
@@ -45,6 +47,8 @@ def build_fields(
         LayoutError: the first document, in row-major order, that the input row cannot hold.
         ValueError: packed rows would have too many slots.
     """
+    if device.type == "cuda":
+        return numba_cuda.build_fields(tables, device)
     kernels = _kernels()
     batch, documents = tables.lengths.shape
     lengths = tables.lengths.ctypes.data
@@ -79,8 +83,10 @@ def gather_rows(values: torch.Tensor, index: torch.Tensor, words: tuple[int, ...
     """`out[b, i] = values[b, index[b, i]]`, and the fill where `index` is -1.
 
     Raises:
-        IndexError: an index that is neither -1 nor a slot of `values`.
+        IndexError: on the CPU, an index that is neither -1 nor a slot of `values`.
     """
+    if values.is_cuda:
+        return numba_cuda.gather_rows(values, index, words)
     batch, columns = index.shape
     if index.dtype is not torch.int64 or batch != values.shape[0] or not index.is_cpu:
         return torch_backend.gather_rows(values, index, words)  # no layout of ours: PyTorch says what is wrong

@@ -1,0 +1,208 @@
+"""Whether results are right on the device, in every way in which training calls them. Each part raises where they are not."""
+
+import functools
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from alignpack import packed_layout
+from alignpack_fuzz.cases import random_bits
+from alignpack_fuzz.compare import FIELDS, assert_same_bits, assert_same_fields, named
+from alignpack_fuzz.targets import REFERENCE
+from bench.gpu.machine import Machine
+
+Facts = dict[str, object]
+TABLES = torch.tensor([[5, 0, 9, 1], [12, 2, 1, -1000]]), torch.tensor([[6, 0, 9, 3], [12, 4, 1, 0]])
+SHAPE = (2, 20)
+
+
+def on_each(part: Callable[[Machine], Facts]) -> Callable[[Machine], Facts]:
+    """The part for each backend in turn."""
+
+    @functools.wraps(part)
+    def each(machine: Machine) -> Facts:
+        facts: Facts = {}
+        for name, target in machine.targets.items():
+            with target.active(), named(name):
+                facts[name] = part(machine)
+        return facts
+
+    return each
+
+
+def laws(machine: Machine) -> Facts:
+    """All laws of the fuzz harness, for both backends."""
+    # They need Hypothesis, which the other parts do not.
+    from alignpack_fuzz.on_device import DEVICE_LAWS, NOT_CARRIED, on_device
+    from alignpack_fuzz.runner import check
+
+    facts: Facts = {"not carried to a device": list(NOT_CARRIED)}
+    broken = []
+    for name, target in machine.targets.items():
+        seconds = (10 if machine.small else 45) / len(DEVICE_LAWS)
+        examples = {}
+        for law in DEVICE_LAWS:
+            until = time.monotonic() + seconds
+            run = check(
+                law, on_device(target, machine.device), examples=3 if machine.small else 100, seed=0, until=until
+            )
+            examples[law.name] = run.examples
+            if run.error is not None:
+                broken.append(f"{name}: {law.name}: {run.error!r} for {run.case!r}")
+        facts[name] = examples
+    assert not broken, "\n".join(broken)
+    return facts
+
+
+def _values(machine: Machine, width: int = 24) -> tuple[torch.Tensor, torch.Tensor]:
+    """For `pack` and `restore`, on the host; those of `restore` have as many slots as are packed."""
+    columns = REFERENCE.packed_layout(*TABLES, SHAPE, 4).source_indices.shape[1]
+    return (
+        random_bits((*SHAPE, width), torch.float32, seed=1).nan_to_num(),
+        random_bits((SHAPE[0], columns, width), torch.float32, seed=2).nan_to_num(),
+    )
+
+
+def _everything(machine: Machine, layout: object, values: torch.Tensor, packed: torch.Tensor) -> list[torch.Tensor]:
+    """Pack, restore, and both gradients, on the device."""
+    leaf, packed_leaf = values.detach().requires_grad_(), packed.detach().requires_grad_()
+    moved, restored = layout.pack(leaf, 7), layout.restore(packed_leaf)  # type: ignore[attr-defined]
+    (back,) = torch.autograd.grad(moved, leaf, packed)
+    (forth,) = torch.autograd.grad(restored, packed_leaf, values)
+    return [moved.detach(), restored.detach(), back, forth]
+
+
+def _expected(values: torch.Tensor, packed: torch.Tensor) -> list[torch.Tensor]:
+    layout = REFERENCE.packed_layout(*TABLES, SHAPE, 4)
+    return [
+        layout.pack(values, 7),
+        layout.restore(packed),
+        REFERENCE.pack_gradient(layout, packed),
+        REFERENCE.restore_gradient(layout, values),
+    ]
+
+
+def _assert_same(actual: list[torch.Tensor], expected: list[torch.Tensor]) -> None:
+    for name, got, wanted in zip(("pack", "restore", "pack's", "restore's"), actual, expected, strict=True):
+        with named(name):
+            assert_same_bits(got.cpu(), wanted)
+
+
+@on_each
+def side_streams(machine: Machine) -> Facts:
+    """On a stream with work in front of it, the layout is built, values are made and moved, all on that stream."""
+    host = _values(machine)
+    for _ in range(2):
+        pinned = [values.pin_memory() if machine.device.type == "cuda" else values for values in host]
+        with machine.side_stream():
+            layout = packed_layout(*TABLES, SHAPE, 4, device=machine.device)
+            values, packed = (part.to(machine.device, non_blocking=True) for part in pinned)
+            results = _everything(machine, layout, values, packed)
+        machine.wait()
+        _assert_same(results, _expected(*host))
+        for name in FIELDS:
+            assert_same_bits(getattr(layout, name).cpu(), getattr(REFERENCE.packed_layout(*TABLES, SHAPE, 4), name))
+    return {}
+
+
+@on_each
+def graphs(machine: Machine) -> Facts:
+    """Captured, and replayed with other input in the same memory."""
+    layout = packed_layout(*TABLES, SHAPE, 4, device=machine.device)
+    values, packed = (part.to(machine.device) for part in _values(machine))
+    captured, replay = machine.captured(lambda: _everything(machine, layout, values, packed))
+    assert isinstance(captured, list)
+    for seed in (3, 4):
+        for place in (values, packed):
+            place.copy_(random_bits(tuple(place.shape), torch.float32, seed=seed).nan_to_num())
+        replay()
+        machine.wait()
+        _assert_same(captured, _expected(values.cpu(), packed.cpu()))
+    return {}
+
+
+@on_each
+def no_waiting(machine: Machine) -> Facts:
+    """The host never waits: for a layout from host tables, for moves, for gradients."""
+    values, packed = (part.to(machine.device) for part in _values(machine))
+    machine.wait()
+    with machine.waiting_forbidden():
+        layout = packed_layout(*TABLES, SHAPE, 4, device=machine.device)
+        results = _everything(machine, layout, values, packed)
+    _assert_same(results, _expected(values.cpu(), packed.cpu()))
+    from_device = packed_layout(TABLES[0].to(machine.device), TABLES[1].to(machine.device), SHAPE, 4)
+    assert from_device.equal(layout)
+    return {}
+
+
+@on_each
+def repeatable(machine: Machine) -> Facts:
+    """In deterministic mode, and twice the same bits."""
+    layout = packed_layout(*TABLES, SHAPE, 4, device=machine.device)
+    values, packed = (part.to(machine.device) for part in _values(machine))
+    torch.use_deterministic_algorithms(True)
+    try:
+        runs = [_everything(machine, layout, values, packed) for _ in range(2)]
+    finally:
+        torch.use_deterministic_algorithms(False)
+    for first, second in zip(*runs, strict=True):
+        assert_same_bits(first, second)
+    return {}
+
+
+@on_each
+def large_offsets(machine: Machine) -> Facts:
+    """More than 2**31 elements in and out, and more than 65535 rows."""
+    slots, width = (64, 4) if machine.small else (2**20 + 64, 2048 + 16)
+    values = torch.zeros(1, slots, width, dtype=torch.uint8, device=machine.device)
+    marks = torch.arange(1, width + 1, device=machine.device).to(torch.uint8)
+    values[0, -1] = marks
+    layout = packed_layout(torch.tensor([[3, slots - 3]]), None, (1, slots), 4, device=machine.device)
+    packed = layout.pack(values, 9)
+    place = int(layout.input_positions[0, -1])
+    assert_same_bits(packed[0, place], marks)
+    assert_same_bits(packed[0, 3], torch.full_like(marks, 9))
+    elements = packed.numel()
+    assert_same_bits(layout.restore(packed)[0, -1], marks)
+    del values, packed
+    rows = 40 if machine.small else 70000
+    lengths = torch.arange(rows).remainder(3).unsqueeze(1) + 1
+    many = packed_layout(lengths, None, (rows, 3), 2, device=machine.device)
+    ids = torch.arange(rows * 3, device=machine.device).view(rows, 3)
+    packed = many.pack(ids, -1)
+    kept = torch.arange(3).unsqueeze(0) < lengths
+    assert_same_bits(many.restore(packed).cpu(), torch.where(kept, ids.cpu(), 0))
+    return {"elements": elements, "rows": rows}
+
+
+@on_each
+def big_layouts(machine: Machine) -> Facts:
+    """Layouts with many documents are those of the host."""
+    rows, slots, documents = (2, 64, 8) if machine.small else (16, 65536, 2000)
+    generator = torch.Generator().manual_seed(5)
+    lengths = torch.randint(0, slots // documents + 1, (rows, documents), generator=generator)
+    for alignment in (1, 4, 128):
+        there = packed_layout(lengths, None, (rows, slots), alignment, device=machine.device)
+        here = packed_layout(lengths, None, (rows, slots), alignment, backend="torch")
+        assert_same_fields(there.to("cpu"), here)
+    return {}
+
+
+def sanitizer(machine: Machine) -> Facts:
+    """The streams part again under compute-sanitizer, where that is installed."""
+    program = shutil.which("compute-sanitizer")
+    if program is None or machine.small:
+        return {"compute-sanitizer": "not run: " + ("it is not installed" if program is None else "a rehearsal")}
+    script = str(Path(__file__).parents[1] / "gpu_check.py")
+    command = [program, "--error-exitcode", "7", sys.executable, script, "--part", "repeatable"]
+    run = subprocess.run(command, check=False, capture_output=True, text=True, timeout=100)
+    assert run.returncode == 0, run.stdout[-2000:] + run.stderr[-2000:]
+    return {"compute-sanitizer": "clean"}
+
+
+PARTS = (side_streams, graphs, no_waiting, repeatable, large_offsets, big_layouts, laws, sanitizer)

@@ -1,0 +1,163 @@
+"""The `numba` backend on GPUs: one launch for a move, one for a layout, and no wait for the device.
+
+What a kernel is given is decided here, on addresses, strides and sizes alone, so that all of it can be tested without a
+GPU: `cuda_launch.launching_with` puts Numba's simulator in the GPU's place, and host tensors in that of CUDA tensors.
+"""
+
+import functools
+import sys
+from types import ModuleType
+
+import numpy as np
+import torch
+
+from alignpack.backends import cuda_shapes, cuda_support, torch_backend
+from alignpack.tables import LengthTables, place_documents
+
+
+def unavailable(device: torch.device) -> str | None:
+    """Why there are no kernels for a CUDA device, or None."""
+    return cuda_support.missing(device)
+
+
+def warmup(device: torch.device) -> None:
+    """Compile and load every kernel, which takes seconds, so that no later call does; needed before a graph capture."""
+    _modules()[1].load_all(_with_index(device))
+
+
+@functools.cache
+def _modules() -> tuple[ModuleType, ModuleType]:
+    """The kernels and their launcher, which import Numba."""
+    from alignpack.backends import cuda_kernels, cuda_launch
+
+    return cuda_kernels, cuda_launch
+
+
+def build_fields(
+    tables: LengthTables, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The four fields of a layout, in their order: the tables cross in one copy, and one launch writes the fields.
+
+    Raises:
+        LayoutError: the first document, in row-major order, that the input row cannot hold.
+        ValueError: packed rows would have too many slots.
+    """
+    kernels, launching = _modules()
+    placed = place_documents(tables)
+    device = _with_index(device)
+    batch, documents = placed.lengths.shape
+    columns, slots = placed.padded_sequence, placed.original_sequence
+    packed = tuple(torch.empty(batch, columns, dtype=torch.int64, device=device) for _ in range(3))
+    input_positions = torch.empty(batch, slots, dtype=torch.int64, device=device)
+    source_indices, position_ids, sequence_ids = packed
+    if batch:
+        # Page-locked memory is copied while the host goes on, and PyTorch keeps it until the copy is done.
+        pinned = device.type == "cuda"
+        host = torch.empty(3, batch, documents, dtype=torch.int64, device="cpu", pin_memory=pinned)
+        np.stack((placed.lengths, placed.input_starts, placed.packed_starts), out=host.numpy())
+        sent = host.to(device, non_blocking=True)
+        launching.launcher().launch(
+            kernels.FILL_LAYOUT,
+            device,
+            *cuda_shapes.fill_shape(batch, max(columns, slots)),
+            sent.data_ptr(),
+            source_indices.data_ptr(),
+            input_positions.data_ptr(),
+            position_ids.data_ptr(),
+            sequence_ids.data_ptr(),
+            batch,
+            documents,
+            columns,
+            slots,
+        )
+    return source_indices, input_positions, position_ids, sequence_ids
+
+
+def gather_rows(values: torch.Tensor, index: torch.Tensor, words: tuple[int, ...]) -> torch.Tensor:
+    """`out[b, i] = values[b, index[b, i]]`, and the fill where `index` is no slot of `values`.
+
+    A map that was built by hand and points past its row reads nothing there: the kernel cannot raise.
+    """
+    if index.dtype is not torch.int64 or index.shape[0] != values.shape[0] or index.device != values.device:
+        return torch_backend.gather_rows(values, index, words)  # no layout of ours: PyTorch says what is wrong
+    out = values.new_empty(index.shape + values.shape[2:])
+    gather_into(out, values, index, words)
+    return out
+
+
+def gather_into(out: torch.Tensor, values: torch.Tensor, index: torch.Tensor, words: tuple[int, ...]) -> None:
+    """`gather_rows` into memory that is there.
+
+    Args:
+        out: `[batch, columns, ...]`, contiguous, aligned to its elements.
+        values: `[batch, slots, ...]` of the same dtype, any strides. Where the trailing axes are dense they are read in
+            place, otherwise copied first.
+        index: `[batch, columns]` int64.
+        words: the fill's bits.
+    """
+    total = out.nbytes
+    if total == 0:
+        return
+    batch, columns = index.shape
+    slots = values.shape[1]
+    row_bytes = total // (batch * columns)
+    size = out.itemsize
+    if not index.is_contiguous():
+        index = index.contiguous()
+    source = _readable(values)
+    row_stride, slot_stride = source.stride()[:2]
+    # A stride that is never walked may be anything.
+    row_stride = row_stride * size if batch > 1 else 0
+    slot_stride = slot_stride * size if slots > 1 else 0
+    start, to = source.data_ptr(), out.data_ptr()
+    word = _widest_word(start | to | row_bytes | row_stride | slot_stride)
+    width = row_bytes // word
+    arguments = (
+        start,
+        index.data_ptr(),
+        to,
+        *_pattern(words, size),
+        batch,
+        columns,
+        slots,
+        row_stride // word,
+        slot_stride // word,
+    )
+    kernels, launching = _modules()
+    grid, block = cuda_shapes.gather_shape(batch, columns, width, word)
+    launch = launching.launcher().launch
+    if width == 1:
+        launch(kernels.GATHER_SLOTS[word], values.device, grid, block, *arguments)
+    else:
+        launch(kernels.GATHER_ROWS[word], values.device, grid, block, *arguments, width)
+
+
+def _readable(values: torch.Tensor) -> torch.Tensor:
+    """The values, or a copy where a kernel cannot read them in place."""
+    if values.is_conj() or values.is_neg():
+        return values.clone(memory_format=torch.contiguous_format).resolve_conj().resolve_neg()
+    dense = values.is_contiguous() or values.numel() == 0 or values.ndim == 2 or values[0, 0].is_contiguous()
+    if dense and values.data_ptr() % values.element_size() == 0:
+        return values
+    return values.clone(memory_format=torch.contiguous_format)
+
+
+def _widest_word(bits: int) -> int:
+    """The largest word that divides every address, stride and size whose bits are in `bits`."""
+    return min(16, bits & -bits)
+
+
+@functools.lru_cache(1024)
+def _pattern(words: tuple[int, ...], size: int) -> tuple[int, int]:
+    """16 bytes of fill as two signed integers: the fill's words of `size` bytes (complex128: two of 8) again and again."""
+    if len(words) == 2:
+        return words[0], words[1]
+    pattern = (words[0] & (1 << 8 * size) - 1).to_bytes(size, sys.byteorder) * (8 // size)
+    half = int.from_bytes(pattern, sys.byteorder, signed=True)
+    return half, half
+
+
+def _with_index(device: torch.device) -> torch.device:
+    if device.type == "cuda" and device.index is None:
+        return torch.device("cuda", torch.cuda.current_device())
+    return device
