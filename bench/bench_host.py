@@ -12,9 +12,9 @@ import torch
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from alignpack import packed_layout
-from alignpack.backends import BACKENDS, cuda_launch, numba_cuda
-from alignpack.backends.cuda_kernels import Kernel
-from alignpack.backends.cuda_shapes import Shape
+from alignpack.implementations import BACKENDS, cuda_launch, numba_cuda
+from alignpack.implementations.cuda_kernels import Kernel
+from alignpack.implementations.cuda_shapes import Shape
 from bench.measure import BURST, ROUNDS, Candidate, burst_times, calls_within
 from bench.report import Line, markdown
 

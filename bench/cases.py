@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from alignpack.backends import BACKENDS
+from alignpack.implementations import BACKENDS
 from bench import workloads
 from bench.workloads import Prepare, Sizes
 

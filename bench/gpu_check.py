@@ -37,7 +37,7 @@ def versions(machine: Any) -> dict[str, Any]:
     """What is installed and which backends run; what the extras ask for and is missing is said."""
     import importlib.metadata
 
-    from alignpack.devices import overview, warmup
+    from alignpack.devices import backends, warmup
 
     names = ("alignpack", "torch", "numpy", "numba", "numba-cuda", "cuda-core", "cuda-bindings", "hypothesis")
     found = {}
@@ -48,7 +48,7 @@ def versions(machine: Any) -> dict[str, Any]:
             found[name] = "not installed"
     start = time.perf_counter()
     warmup(machine.device)
-    return {**machine.facts(), **found, "backends": overview(), "warm-up, seconds": time.perf_counter() - start}
+    return {**machine.facts(), **found, "backends": backends(), "warm-up, seconds": time.perf_counter() - start}
 
 
 def parts() -> dict[str, Callable[[Any], dict[str, Any]]]:

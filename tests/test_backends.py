@@ -1,13 +1,15 @@
 """Which backend a call gets."""
 
 import dataclasses
+import subprocess
+import sys
 
 import pytest
 import torch
 
 import alignpack
-from alignpack import backends
-from alignpack.backends import BACKENDS, Backend, select_backend
+from alignpack import implementations
+from alignpack.implementations import BACKENDS, Backend, select_backend
 
 CPU = torch.device("cpu")
 
@@ -16,7 +18,7 @@ CPU = torch.device("cpu")
 def absent(monkeypatch: pytest.MonkeyPatch) -> Backend:
     """A backend that stands first and cannot run."""
     backend = dataclasses.replace(BACKENDS["torch"], name="absent", unavailable=lambda _: "its package is not there")
-    monkeypatch.setattr(backends, "BACKENDS", {"absent": backend, "torch": BACKENDS["torch"]})
+    monkeypatch.setattr(implementations, "BACKENDS", {"absent": backend, "torch": BACKENDS["torch"]})
     return backend
 
 
@@ -31,7 +33,9 @@ def build(**options: str) -> alignpack.PackedSequenceLayout:
 
 def test_without_a_name_the_first_that_runs(absent: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     assert select_backend(None, CPU).name == "torch"
-    monkeypatch.setattr(backends, "BACKENDS", {"fast": dataclasses.replace(BACKENDS["torch"], name="fast"), **BACKENDS})
+    monkeypatch.setattr(
+        implementations, "BACKENDS", {"fast": dataclasses.replace(BACKENDS["torch"], name="fast"), **BACKENDS}
+    )
     assert select_backend(None, CPU).name == "fast"
 
 
@@ -84,7 +88,7 @@ def test_a_backend_that_cannot_run(absent: Backend) -> None:
 
 
 def test_no_backend_at_all(absent: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backends, "BACKENDS", {"absent": absent})
+    monkeypatch.setattr(implementations, "BACKENDS", {"absent": absent})
     with pytest.raises(RuntimeError, match=r"^no backend runs on cpu: 'absent' does not run"):
         build()
 
@@ -94,7 +98,7 @@ def test_only_unavailability_falls_through(monkeypatch: pytest.MonkeyPatch) -> N
         raise RuntimeError("a bug in a kernel")
 
     first = dataclasses.replace(BACKENDS["torch"], name="broken", gather_rows=broken)
-    monkeypatch.setattr(backends, "BACKENDS", {"broken": first, **BACKENDS})
+    monkeypatch.setattr(implementations, "BACKENDS", {"broken": first, **BACKENDS})
     with pytest.raises(RuntimeError, match="a bug in a kernel"):
         build().pack(torch.zeros(1, 3))
 
@@ -111,3 +115,16 @@ def test_gradients_use_the_backend_of_the_call(monkeypatch: pytest.MonkeyPatch) 
     values = torch.zeros(1, 3, requires_grad=True)
     build().pack(values, backend="spied").sum().backward()
     assert calls == [(1, 3), (1, 4)]
+
+
+def test_warming_up_compiles_for_the_cpu() -> None:
+    """Afterwards nothing is compiled: a worker that is forked then, or a first step, waits for nothing."""
+    program = """
+import torch, alignpack
+alignpack.warmup("cpu")
+from alignpack.implementations import host_kernels
+kernels = {name: kernel for name, kernel in vars(host_kernels).items() if hasattr(kernel, "signatures")}
+assert len(kernels) == 5, kernels
+assert all(len(kernel.signatures) == 1 for kernel in kernels.values()), kernels
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)

@@ -14,14 +14,14 @@ import numba
 import pytest
 from numba.core import caching
 
-from alignpack.backends import host_kernels
-from alignpack.backends.compile_cache import host_kernel
+from alignpack.implementations import host_kernels
+from alignpack.implementations.compile_cache import host_kernel
 
 PROGRAM = """
 import torch, alignpack
 layout = alignpack.packed_layout(torch.tensor([[3, 2]]), None, (1, 5), 4, backend="numba")
 assert layout.pack(torch.arange(5).unsqueeze(0), backend="numba").tolist() == [[0, 1, 2, 0, 3, 4, 0, 0]]
-from alignpack.backends.host_kernels import fill_fields, move_rows, scan_tables
+from alignpack.implementations.host_kernels import fill_fields, move_rows, scan_tables
 print(sum(sum(kernel.stats.cache_hits.values()) for kernel in (fill_fields, move_rows, scan_tables)))
 """
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import alignpack
-from alignpack.backends import cuda_support, numba_cuda, select_backend
-from alignpack.devices import overview, warmup
+from alignpack.devices import backends, warmup
+from alignpack.implementations import cuda_support, numba_cuda, select_backend
 
 GPU = torch.device("cuda", 0)
 
@@ -117,7 +117,7 @@ def test_each_reason(reason: str, machine: Machine, monkeypatch: pytest.MonkeyPa
         select_backend("numba", GPU)
     assert str(caught.value).startswith(f"backend='numba' does not run on cuda:0: {reason}; on cuda:0: ")
     if torch.cuda.device_count():
-        assert overview()["cuda:0"] == {"numba": reason, "torch": None}
+        assert backends()["cuda:0"] == {"numba": reason, "torch": None}
 
 
 def test_pytorch_for_cuda_12(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,9 +146,9 @@ def test_values_and_layout_on_two_devices() -> None:
 
 
 def test_the_overview_names_every_device(machine: Machine) -> None:
-    assert overview()["cuda:0"] == {"numba": None, "torch": None}
-    assert overview()["cpu"]["torch"] is None
-    assert list(overview()) == ["cpu", "cuda:0"]
+    assert backends()["cuda:0"] == {"numba": None, "torch": None}
+    assert backends()["cpu"]["torch"] is None
+    assert list(backends()) == ["cpu", "cuda:0"]
 
 
 def test_warmup_loads_the_kernels_where_they_run(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -261,8 +261,10 @@ def test_the_public_names() -> None:
         "LayoutError",
         "PackedSequenceLayout",
         "__version__",
+        "backends",
         "compression_alignment",
         "packed_layout",
+        "warmup",
     ]
 
 

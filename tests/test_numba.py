@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from alignpack import PackedSequenceLayout, packed_layout
-from alignpack.backends import host_threads, numba_backend
+from alignpack.implementations import host_threads, numba_backend
 from alignpack_fuzz.compare import assert_same_bits
 
 DTYPES = (torch.bool, torch.int8, torch.bfloat16, torch.float32, torch.int64, torch.complex64, torch.complex128)
@@ -192,7 +192,7 @@ def test_many_threads_share_a_layout() -> None:
 def test_a_forked_process_starts_its_own_threads() -> None:
     program = """
 import multiprocessing, warnings, torch, alignpack
-from alignpack.backends import host_threads
+from alignpack.implementations import host_threads
 warnings.simplefilter("ignore")  # newer Pythons warn of forks beside threads: that is the case to be shown
 host_threads.PARALLEL_BYTES = 0
 torch.set_num_threads(2)

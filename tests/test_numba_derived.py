@@ -8,7 +8,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from alignpack import PackedSequenceLayout, packed_layout
-from alignpack.backends import host_threads, numba_derived, select_backend_for, torch_derived
+from alignpack.implementations import host_threads, numba_derived, select_backend_for, torch_derived
 from alignpack_fuzz.compare import assert_same_bits
 
 LENGTHS = torch.tensor([[3, 6, 0], [9, -1000, -1000], [1, 1, 1], [0, 0, 0], [4, 4, 1]])

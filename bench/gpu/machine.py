@@ -8,7 +8,7 @@ from typing import Protocol
 
 import torch
 
-import alignpack.backends
+import alignpack.implementations
 from alignpack_fuzz.simulator import simulated_target
 from alignpack_fuzz.targets import BACKENDS, BackendTarget
 
@@ -62,7 +62,7 @@ class Gpu:
         self.targets = {
             target.backend: target
             for target in BACKENDS
-            if alignpack.backends.BACKENDS[target.backend].unavailable(self.device) is None
+            if alignpack.implementations.BACKENDS[target.backend].unavailable(self.device) is None
         }
         self.kernels = self.targets.get("numba")
 

@@ -11,7 +11,7 @@ from unittest import mock
 import torch
 
 from alignpack import PackedSequenceLayout, packed_layout
-from alignpack.backends import cuda_launch, cuda_shapes
+from alignpack.implementations import cuda_launch, cuda_shapes
 from bench.baselines import ComposedIndices, composed_pack, loop_layout
 from bench.gpu.machine import Call, Machine
 from bench.measure import burst_times

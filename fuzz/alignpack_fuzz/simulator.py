@@ -16,12 +16,12 @@ import torch
 from numba import cuda
 
 import alignpack
-import alignpack.backends
-from alignpack.backends import numba_cuda
-from alignpack.backends.cuda_kernels import FILL_LAYOUT, Kernel
-from alignpack.backends.cuda_launch import launching_with
-from alignpack.backends.cuda_shapes import Shape
-from alignpack.backends.cuda_words import POINTERS, SIMULATED
+import alignpack.implementations
+from alignpack.implementations import numba_cuda
+from alignpack.implementations.cuda_kernels import FILL_LAYOUT, Kernel
+from alignpack.implementations.cuda_launch import launching_with
+from alignpack.implementations.cuda_shapes import Shape
+from alignpack.implementations.cuda_words import POINTERS, SIMULATED
 from alignpack_fuzz.targets import BackendTarget
 
 NAME = "numba-sim"
@@ -56,7 +56,7 @@ class Simulator:
     launches: list[Launch] = field(default_factory=list)
 
     def launch(self, kernel: Kernel, device: torch.device, grid: Shape, block: Shape, *arguments: int) -> None:
-        """See `alignpack.backends.cuda_launch.Launcher`."""
+        """See `alignpack.implementations.cuda_launch.Launcher`."""
         self.launches.append(Launch(kernel, device, grid, block, arguments))
         self.run(self.launches[-1])
 
@@ -142,7 +142,7 @@ class SimulatedTarget(BackendTarget):
     @contextmanager
     def active(self) -> Iterator[None]:
         """There is a backend more, everything is launched on the simulator, and the environment names the backend."""
-        backends = alignpack.backends.BACKENDS
+        backends = alignpack.implementations.BACKENDS
         backends[NAME] = replace(
             backends["torch"],
             name=NAME,

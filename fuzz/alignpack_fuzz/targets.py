@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 import alignpack
-import alignpack.backends
+import alignpack.implementations
 import alignpack_reference as reference
 
 _BITS_FOR_NUMPY = {
@@ -173,7 +173,8 @@ class ReferenceGroups:
 REFERENCE = ReferenceTarget()
 
 BACKENDS = tuple(
-    BackendTarget(f"alignpack:backend={name}", alignpack.packed_layout, name) for name in alignpack.backends.BACKENDS
+    BackendTarget(f"alignpack:backend={name}", alignpack.packed_layout, name)
+    for name in alignpack.implementations.BACKENDS
 )
 """`alignpack` with each of its backends."""
 

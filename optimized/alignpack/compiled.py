@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from alignpack.backends import Backend, select_backend
 from alignpack.fill import Fill, as_number, fill_words, zero_words
+from alignpack.implementations import Backend, select_backend
 from alignpack.values import WORD_DTYPES, as_words
 from alignpack.watchers import constant_when_compiled, dual_level_open, transforms_active
 

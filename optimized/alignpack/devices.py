@@ -2,17 +2,18 @@
 
 import torch
 
-from alignpack.backends import BACKENDS, numba_cuda, select_backend
+from alignpack.implementations import BACKENDS, numba_cuda, select_backend
+from alignpack.layout import packed_layout
 
 
-def overview() -> dict[str, dict[str, str | None]]:
+def backends() -> dict[str, dict[str, str | None]]:
     """For the CPU and each CUDA device, the backends in the order in which a call tries them, and why one does not run.
 
     Returns:
         By device and name of the backend: None where it runs, otherwise the reason.
 
     Example:
-        >>> overview()["cpu"]
+        >>> backends()["cpu"]
         {'numba': None, 'torch': None}
     """
     devices = [torch.device("cpu"), *(torch.device("cuda", index) for index in range(torch.cuda.device_count()))]
@@ -24,11 +25,12 @@ def overview() -> dict[str, dict[str, str | None]]:
 def warmup(device: torch.device | str | int | None = None) -> None:
     """Compile and load what the default backend runs on a device, so that no later call pays for it.
 
-    The kernels for a GPU take a few seconds. A CUDA graph can only be captured afterwards, because no code may be loaded
-    during a capture. On the CPU nothing has to be made ready, and where PyTorch serves the device, nothing is done.
+    Compiling takes a few seconds. A CUDA graph can only be captured afterwards, because no code may be loaded during a
+    capture; on the CPU it is for processes that fork workers, and for the first step's time. Where PyTorch serves the
+    device, nothing has to be made ready.
 
     Args:
-        device: a CUDA device; None: the current one, if there is any.
+        device: the device; None: the current CUDA device, or the CPU if there is none.
 
     Raises:
         RuntimeError: no backend runs on the device, or a graph is being captured.
@@ -39,5 +41,12 @@ def warmup(device: torch.device | str | int | None = None) -> None:
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     target = torch.device(device)
-    if target.type == "cuda" and select_backend(None, target).name == "numba":
+    if select_backend(None, target).name != "numba":
+        return
+    if target.type == "cuda":
         numba_cuda.warmup(target)
+    else:
+        layout = packed_layout(torch.tensor([[1]], device="cpu"), None, (1, 1), 1, device=target)
+        layout.pack(torch.zeros(1, 1, device=target))
+        layout.groups(1)
+        layout.shift(1)

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from alignpack import primitive
-from alignpack.backends import Backend
 from alignpack.compiled import gather_rows_traced
 from alignpack.fill import zero_words
+from alignpack.implementations import Backend
 from alignpack.watchers import is_unwatched, transforms_active
 
 Words = tuple[int, ...]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, SupportsIndex
 
 import torch
 
-from alignpack.backends import select_backend_for
+from alignpack.implementations import select_backend_for
 from alignpack.records import TensorRecord, register_record
 from alignpack.tables import integer_at_least
 from alignpack_reference import errors

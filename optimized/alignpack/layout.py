@@ -6,10 +6,10 @@ from typing import ClassVar
 
 import torch
 
-from alignpack.backends import select_backend
 from alignpack.doors import gather_rows
 from alignpack.fill import Fill
 from alignpack.groups import CompressionGroups, group_layout
+from alignpack.implementations import select_backend
 from alignpack.records import TensorRecord, register_record
 from alignpack.rows import check_move, move_rows
 from alignpack.shards import shard_layout

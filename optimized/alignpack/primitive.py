@@ -6,7 +6,7 @@ tracers record it, selective checkpointing decides about it as one.
 
 import torch
 
-from alignpack.backends import BACKENDS
+from alignpack.implementations import BACKENDS
 
 _LIBRARY = torch.library.Library("alignpack", "DEF")
 _LIBRARY.define(

@@ -7,10 +7,10 @@ either side. So no gradient is ever accumulated, and what stands at padding reac
 
 import torch
 
-from alignpack.backends import Backend, select_backend
 from alignpack.compiled import traced_choice
 from alignpack.doors import gather_rows
 from alignpack.fill import Fill, as_number, fill_words
+from alignpack.implementations import Backend, select_backend
 from alignpack.values import check_fit, check_values
 
 

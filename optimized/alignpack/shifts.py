@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from alignpack.backends import select_backend_for
+from alignpack.implementations import select_backend_for
 from alignpack.tables import read_integer
 from alignpack_reference import errors
 

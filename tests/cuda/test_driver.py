@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from alignpack.backends.cuda_kernels import FILL_LAYOUT, GATHER_ROWS, KERNELS
-from alignpack.backends.cuda_launch import CudaLauncher, launcher
-from alignpack.backends.cuda_support import missing
+from alignpack.implementations.cuda_kernels import FILL_LAYOUT, GATHER_ROWS, KERNELS
+from alignpack.implementations.cuda_launch import CudaLauncher, launcher
+from alignpack.implementations.cuda_support import missing
 
 HERE = Path(__file__).parent
 GPUS = torch.device("cuda", 0), torch.device("cuda", 1)

@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from alignpack.backends.cuda_kernels import KERNELS, Kernel
-from alignpack.backends.cuda_launch import assembly, machine_code
-from alignpack.backends.cuda_shapes import IN_FLIGHT
+from alignpack.implementations.cuda_kernels import KERNELS, Kernel
+from alignpack.implementations.cuda_launch import assembly, machine_code
+from alignpack.implementations.cuda_shapes import IN_FLIGHT
 
 CAPABILITIES = ((8, 0), (9, 0), (10, 0))
 GATHERS = [kernel for kernel in KERNELS if kernel.name.startswith("gather")]

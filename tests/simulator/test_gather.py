@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from alignpack.backends.numba_cuda import gather_into, gather_rows
 from alignpack.fill import fill_words
+from alignpack.implementations.numba_cuda import gather_into, gather_rows
 from alignpack_fuzz.cases import Payload, Strides, random_bits
 from alignpack_fuzz.compare import assert_same_bits, bytes_of
 from alignpack_fuzz.simulator import Simulator

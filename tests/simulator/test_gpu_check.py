@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from alignpack.backends import numba_cuda
+from alignpack.implementations import numba_cuda
 
 SCRIPT = Path(__file__).parents[2] / "bench" / "gpu_check.py"
 

@@ -7,10 +7,10 @@ import torch
 from numba.types import int64
 
 import alignpack
-from alignpack.backends import cuda_launch, numba_cuda
-from alignpack.backends.cuda_kernels import KERNELS
-from alignpack.backends.cuda_shapes import THREADS, fill_shape, gather_shape
-from alignpack.backends.cuda_words import INT64
+from alignpack.implementations import cuda_launch, numba_cuda
+from alignpack.implementations.cuda_kernels import KERNELS
+from alignpack.implementations.cuda_shapes import THREADS, fill_shape, gather_shape
+from alignpack.implementations.cuda_words import INT64
 from alignpack_fuzz.simulator import Launch, Pointer, SimulatedTarget, Simulator
 
 CPU = torch.device("cpu")

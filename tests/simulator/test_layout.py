@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import alignpack
-from alignpack.backends import numba_cuda
+from alignpack.implementations import numba_cuda
 from alignpack.tables import read_tables
 from alignpack_fuzz.cases import Tables
 from alignpack_fuzz.compare import FIELDS, assert_same_bits

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from alignpack import PackedSequenceLayout, packed_layout, primitive, watchers
-from alignpack.backends import BACKENDS
+from alignpack.implementations import BACKENDS
 from alignpack_fuzz.compare import assert_same_bits
 
 

@@ -2,8 +2,8 @@
 
 import torch
 
-from alignpack.backends import numba_backend, torch_derived
-from alignpack.backends.host_threads import over_parts
+from alignpack.implementations import numba_backend, torch_derived
+from alignpack.implementations.host_threads import over_parts
 
 
 def group_fields(

@@ -15,7 +15,7 @@ from typing import Any
 from numba import cuda
 from numba.types import int64
 
-from alignpack.backends.cuda_words import INT64, POINTERS, load, opaque, store, word
+from alignpack.implementations.cuda_words import INT64, POINTERS, load, opaque, store, word
 
 
 @dataclass(frozen=True)

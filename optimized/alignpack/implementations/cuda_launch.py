@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 import torch
 
-from alignpack.backends.cuda_kernels import KERNELS, Kernel
-from alignpack.backends.cuda_shapes import THREADS, Shape
+from alignpack.implementations.cuda_kernels import KERNELS, Kernel
+from alignpack.implementations.cuda_shapes import THREADS, Shape
 
 BLOCKS_AT_ONCE = 4
 """Blocks that the registers of a multiprocessor must hold: 64 registers a thread, and enough threads to hide latency."""

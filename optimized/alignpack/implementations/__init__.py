@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from alignpack.backends import numba_backend, numba_derived, torch_backend, torch_derived
+from alignpack.implementations import numba_backend, numba_derived, torch_backend, torch_derived
 from alignpack.tables import LengthTables
 from alignpack.watchers import is_unwatched
 from alignpack_reference import errors

@@ -7,8 +7,8 @@ from types import ModuleType
 
 import torch
 
-from alignpack.backends import numba_cuda, torch_backend
-from alignpack.backends.host_threads import over_parts
+from alignpack.implementations import numba_cuda, torch_backend
+from alignpack.implementations.host_threads import over_parts
 from alignpack.tables import LengthTables
 from alignpack_reference import errors
 
@@ -33,7 +33,7 @@ def _not_importable() -> str | None:
 
 @functools.cache
 def _kernels() -> ModuleType:
-    from alignpack.backends import host_kernels
+    from alignpack.implementations import host_kernels
 
     return host_kernels
 

@@ -11,7 +11,7 @@ from types import ModuleType
 import numpy as np
 import torch
 
-from alignpack.backends import cuda_shapes, cuda_support, torch_backend
+from alignpack.implementations import cuda_shapes, cuda_support, torch_backend
 from alignpack.tables import LengthTables, place_documents
 
 
@@ -28,7 +28,7 @@ def warmup(device: torch.device) -> None:
 @functools.cache
 def _modules() -> tuple[ModuleType, ModuleType]:
     """The kernels and their launcher, which import Numba."""
-    from alignpack.backends import cuda_kernels, cuda_launch
+    from alignpack.implementations import cuda_kernels, cuda_launch
 
     return cuda_kernels, cuda_launch
 
