@@ -242,7 +242,7 @@ def test_where_numba_may_not_compile_another_backend_is_taken(monkeypatch: pytes
 def test_elsewhere_than_on_the_cpu_another_backend_is_taken() -> None:
     layout = packed_layout(torch.tensor([[3]]), None, (1, 3), 4, device="meta")
     assert layout.source_indices.shape == (1, 4)
-    with pytest.raises(RuntimeError, match="'numba' does not run on meta: it runs on cpu only"):
+    with pytest.raises(RuntimeError, match="'numba' does not run on meta: it runs on cpu and cuda only"):
         layout.pack(torch.zeros(1, 3, device="meta"), backend="numba")
 
 

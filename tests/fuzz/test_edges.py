@@ -87,7 +87,7 @@ def test_groups_and_shifts_meet_theirs() -> None:
 
 def test_wide_and_narrow_values_reach_both_paths(monkeypatch: pytest.MonkeyPatch) -> None:
     reached: Counter[str] = Counter()
-    for name in ("_gather_wide", "_gather_narrow"):
+    for name in ("_gather_wide", "_gather_padded"):
         original = getattr(torch_backend, name)
 
         def spy(*arguments: Any, name: str = name, original: Any = original, **options: Any) -> Any:
@@ -96,7 +96,7 @@ def test_wide_and_narrow_values_reach_both_paths(monkeypatch: pytest.MonkeyPatch
 
         monkeypatch.setattr(torch_backend, name, spy)
     check(LAWS["values_are_moved"], find_target("alignpack:backend=torch"), examples=200, seed=0)
-    assert min(reached["_gather_wide"], reached["_gather_narrow"]) > 50
+    assert min(reached["_gather_wide"], reached["_gather_padded"]) > 50
 
 
 def test_edges_are_recognised() -> None:

@@ -10,7 +10,7 @@ from alignpack.values import as_words
 _GAP = -(2**40)
 """How far gaps move: below every column, so that one lower bound turns all their slots into padding."""
 
-_FEW_WORDS = 4096
+_FEW_WORDS = 1024
 """Up to so many words a call costs what its operations cost to start."""
 
 
