@@ -12,6 +12,8 @@ from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch.utils.checkpoint import checkpoint
 
 from alignpack import CompressionGroups, PackedSequenceLayout, packed_layout
+from alignpack import compiled as compiled_form
+from alignpack.fill import fill_words
 from alignpack.values import WORD_DTYPES
 from alignpack_fuzz.compare import assert_same_bits
 from alignpack_fuzz.targets import BACKENDS, Target
@@ -82,6 +84,34 @@ def test_bits(layout: PackedSequenceLayout, backend: str, dtype: torch.dtype) ->
     for result, expected in zip(actual, there_and_back(layout, values), strict=True):
         assert result.is_contiguous()
         assert_same_bits(result, expected)
+
+
+@pytest.mark.parametrize("dtype", WORD_DTYPES, ids=str)
+@pytest.mark.parametrize("slots", [0, 7])
+def test_the_compiled_form_is_right_without_a_compiler(dtype: torch.dtype, slots: int) -> None:
+    lengths = torch.tensor([[3, 2], [1, -1000]]) * min(slots, 1)
+    layout = packed_layout(lengths, None, (2, slots), 4)
+    values = torch.arange(2 * slots * 3 * dtype.itemsize).remainder(2).to(torch.uint8).view(dtype).view(2, slots, 3)
+    words = fill_words(1, dtype)
+    maps = layout.source_indices, layout.input_positions
+    assert_same_bits(compiled_form.gather_rows_traced(values, *maps, words), layout.pack(values, 1))
+    if not (dtype.is_floating_point or dtype.is_complex) or dtype.itemsize == 1:
+        return
+    leaf = values.clone().requires_grad_()
+    upstream = torch.ones(2, maps[0].shape[1], 3, dtype=dtype)
+    (gradient,) = torch.autograd.grad(compiled_form.gather_rows_traced(leaf, *maps, words), leaf, upstream)
+    assert_same_bits(gradient, layout.restore(upstream))
+    moved: Any = torch.func.jvp(lambda values: compiled_form.gather_rows_traced(values, *maps, words), (leaf,), (leaf,))
+    assert_same_bits(moved[1], layout.pack(values))
+
+
+def test_a_symbolic_fill_is_made_a_constant_without_a_change() -> None:
+    device = torch.device("cpu")
+    for fill in (-0.0, 2.5, 2**60 + 1, True):
+        words, backend = compiled_form.traced_choice(fill, torch.float64, "fill", "torch", device)
+        assert (words, backend.name) == (fill_words(fill, torch.float64), "torch")
+    with pytest.raises(ValueError, match="fill"):
+        compiled_form.traced_choice(0.5, torch.int64, "fill", None, device)
 
 
 @pytest.mark.parametrize("strides", ["transposed", "sliced", "expanded", "trailing axes transposed"])
