@@ -15,7 +15,7 @@ import pytest
 from numba.core import caching
 
 from alignpack.implementations import host_kernels
-from alignpack.implementations.compile_cache import host_kernel
+from alignpack.implementations.host_compiler import host_kernel
 
 PROGRAM = """
 import torch, alignpack
@@ -159,3 +159,14 @@ def test_a_cache_directory_that_cannot_be_made(folder: Path) -> None:
     (folder / "file").touch()
     environment = os.environ | {"NUMBA_CACHE_DIR": str(folder / "file" / "below")}
     subprocess.run([sys.executable, "-c", PROGRAM], env=environment, check=True, timeout=120, capture_output=True)
+
+
+def test_another_numba_without_the_private_names() -> None:
+    program = f"""
+import numba  # whose own modules have what they need
+from numba.core import caching
+del caching.FunctionCache
+{PROGRAM}
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert (run.stdout, run.stderr) == ("0\n", "")

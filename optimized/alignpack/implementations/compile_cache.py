@@ -19,28 +19,19 @@ import numba
 from numba.core.caching import FunctionCache, NullCache
 from numba.core.serialize import dumps
 
-Kernel = Callable[..., Any]
 
-
-def host_kernel(function: Kernel) -> Kernel:
-    """Compile a function for the host at its first call, or take it from disk; it runs without the interpreter lock.
-
-    Directories that Numba tries: `NUMBA_CACHE_DIR`, `__pycache__` beside the module, the user's cache. Where none can be
-    written, every process compiles for itself.
-    """
-    dispatcher: Any = numba.njit(nogil=True, error_model="numpy")(function)
+def checked_cache(function: Callable[..., Any]) -> Any:
+    """What Numba takes as the cache of a function; one that keeps nothing where no directory can be written."""
     try:
-        dispatcher._cache = _CheckedCache(function)
-    except RuntimeError:  # no directory can be written
-        dispatcher._cache = NullCache()
-    kernel: Kernel = dispatcher
-    return kernel
+        return _CheckedCache(function)
+    except RuntimeError:
+        return NullCache()
 
 
 class _CheckedCache(FunctionCache):
     """Numba's cache of one function over `_CheckedFiles`; a file system that fails is no failure of the kernel."""
 
-    def __init__(self, function: Kernel) -> None:
+    def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)  # type: ignore[no-untyped-call]
         stamp = (self._impl.locator.get_source_stamp(), numba.__version__, llvmlite.__version__)
         self._cache_file: Any = _CheckedFiles(Path(self._cache_path, self._impl.filename_base), stamp)

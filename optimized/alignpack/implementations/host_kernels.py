@@ -13,7 +13,7 @@ from numba import types
 from numba.core.cgutils import memcpy as emit_memcpy
 from numba.extending import intrinsic as _typed_intrinsic
 
-from alignpack.implementations.compile_cache import host_kernel
+from alignpack.implementations.host_compiler import host_kernel
 
 # Type checkers see a function of Python, which has one parameter more than kernels give it.
 intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = _typed_intrinsic

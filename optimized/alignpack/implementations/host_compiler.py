@@ -1,0 +1,26 @@
+"""Functions compiled by Numba for the host."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numba
+
+Kernel = Callable[..., Any]
+
+
+def host_kernel(function: Kernel) -> Kernel:
+    """Compile a function for the host at its first call, or take it from disk; it runs without the interpreter lock.
+
+    Directories that Numba tries: `NUMBA_CACHE_DIR`, `__pycache__` beside the module, the user's cache. Where none can be
+    written, every process compiles for itself.
+    """
+    dispatcher: Any = numba.njit(nogil=True, error_model="numpy")(function)
+    try:
+        from alignpack.implementations.compile_cache import checked_cache
+
+        dispatcher._cache = checked_cache(function)
+    except (ImportError, AttributeError):
+        # The cache rests on private names of Numba; where one is missing, every process compiles for itself, too.
+        pass
+    kernel: Kernel = dispatcher
+    return kernel
