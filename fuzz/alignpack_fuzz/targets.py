@@ -9,7 +9,7 @@ import importlib.util
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 import alignpack
 import alignpack.implementations
 import alignpack_reference as reference
+from alignpack.context_parallel import gather_sequence
 
 _BITS_FOR_NUMPY = {
     torch.bfloat16: torch.uint16,
@@ -42,6 +43,10 @@ class Target(Protocol):
     def packed_layout(self) -> Callable[..., Any]:
         """Builds a layout: an object with the four fields as torch tensors, `pack` and `restore`."""
 
+    @property
+    def gather_sequence(self) -> Callable[..., torch.Tensor] | None:
+        """Gathers a tensor over the ranks of a group; None where an implementation of layouts has no such function."""
+
     def pack_gradient(self, layout: Any, upstream: torch.Tensor) -> torch.Tensor:
         """The gradient that `pack` passes on: `[batch, padded_sequence, ...]` to `[batch, original_sequence, ...]`."""
 
@@ -58,10 +63,12 @@ class ModuleTarget:
 
     Attributes:
         packed_layout: called by keyword, so that keyword-only signatures work.
+        gather_sequence: called with a tensor and None, which is the group of this process alone.
     """
 
     name: str
     packed_layout: Callable[..., Any]
+    gather_sequence: Callable[..., torch.Tensor] | None = field(default=None, kw_only=True)
 
     def pack_gradient(self, layout: Any, upstream: torch.Tensor) -> torch.Tensor:
         """See `Target`."""
@@ -99,6 +106,7 @@ class ReferenceTarget:
     """`alignpack_reference`, given and giving torch tensors."""
 
     name = "reference"
+    gather_sequence = None
 
     def packed_layout(self, seq_lens: Any, seq_lens_padded: Any, *args: Any, **kwargs: Any) -> "ReferenceLayout":
         """Build a layout from the tables as NumPy arrays; what is no tensor is passed on to be refused."""
@@ -172,8 +180,11 @@ class ReferenceGroups:
 
 REFERENCE = ReferenceTarget()
 
+ALIGNPACK = ModuleTarget("alignpack", alignpack.packed_layout, gather_sequence=gather_sequence)
+"""`alignpack` with any backend that runs."""
+
 BACKENDS = tuple(
-    BackendTarget(f"alignpack:backend={name}", alignpack.packed_layout, name)
+    BackendTarget(f"alignpack:backend={name}", alignpack.packed_layout, name, gather_sequence=gather_sequence)
     for name in alignpack.implementations.BACKENDS
 )
 """`alignpack` with each of its backends."""
@@ -196,7 +207,7 @@ def find_target(description: str) -> Target:
     """
     if description == REFERENCE.name:
         return REFERENCE
-    for target in BACKENDS:
+    for target in (ALIGNPACK, *BACKENDS):
         if description == target.name:
             return target
     if description == SIMULATED:
@@ -208,7 +219,8 @@ def find_target(description: str) -> Target:
     module = _load_file(Path(description)) if description.endswith(".py") else _load_module(description)
     if not callable(getattr(module, "packed_layout", None)):
         raise ValueError(f"{description} has no function packed_layout")  # noqa: TRY004 - the name is wrong
-    return ModuleTarget(description, module.packed_layout)
+    gather = getattr(module, "gather_sequence", None)
+    return ModuleTarget(description, module.packed_layout, gather_sequence=gather)
 
 
 def _load_module(name: str) -> ModuleType:

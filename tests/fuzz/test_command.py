@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from alignpack.context_parallel import gather_sequence
 from alignpack_fuzz import __main__ as command
 from alignpack_fuzz.targets import BACKENDS, REFERENCE, ModuleTarget, find_target
 
@@ -151,6 +152,8 @@ def test_targets_are_found() -> None:
         assert find_target(target.name) is target
     anything = find_target("alignpack")
     assert isinstance(anything, ModuleTarget)
+    # The law of gathers asks nobody who has none.
+    assert all(target.gather_sequence is gather_sequence for target in (anything, *BACKENDS))
 
 
 def test_a_module_with_a_broken_import_is_no_missing_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What a deliberate fault is, and the four ways to wrap one around a correct target.
+"""What a deliberate fault is, and the ways to wrap one around a correct target.
 
 A harness that finds no fault proves nothing unless it finds these. Each is wrong only where a real report was wrong:
 the rest of the implementation is the correct one.
@@ -130,11 +130,30 @@ def wrong_gradient(group: Group, *found_by: str) -> Callable[["Backward"], "Back
     return register
 
 
-def _register(name: str, text: str | None, group: Group, found_by: tuple[str, ...], wrap: Wrap) -> None:
-    sentence = " ".join((text or "").split())
-    REGISTERED[name] = Fault(
-        name, sentence, group, found_by, lambda right: FaultyTarget(f"{name}({right.name})", wrap(right), right)
-    )
+def wrong_gather(group: Group, *found_by: str) -> Callable[["Gather"], "Gather"]:
+    """A fault from a function that gathers a tensor over this process alone."""
+
+    def register(gather: Gather) -> Gather:
+        _register(gather.__name__, gather.__doc__, group, found_by, lambda right: right.packed_layout, gather)
+        return gather
+
+    return register
+
+
+def _register(
+    name: str,
+    text: str | None,
+    group: Group,
+    found_by: tuple[str, ...],
+    wrap: Wrap,
+    gather: "Gather | None" = None,
+) -> None:
+    def faulty(right: Target) -> Target:
+        return FaultyTarget(
+            f"{name}({right.name})", wrap(right), right, gather_sequence=gather or right.gather_sequence
+        )
+
+    REGISTERED[name] = Fault(name, " ".join((text or "").split()), group, found_by, faulty)
 
 
 # --- layouts -----------------------------------------------------------------------------------------------------------
@@ -201,6 +220,7 @@ class Call:
 
 Transfer = Callable[[Call], torch.Tensor]
 Backward = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+Gather = Callable[[torch.Tensor, None], torch.Tensor]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

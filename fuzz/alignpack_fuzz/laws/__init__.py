@@ -4,10 +4,10 @@
 raises AssertionError where it is broken. Anything else that a target raises is a broken law, too.
 """
 
-from alignpack_fuzz.laws import layouts, values, gradients, objects, groups, shifts, running  # isort: skip - the order of the report
+from alignpack_fuzz.laws import layouts, values, gradients, objects, groups, shifts, gathers, running  # isort: skip - the order of the report
 from alignpack_fuzz.laws.registry import LAWS, Law
 
-MODULES = (layouts, values, gradients, objects, groups, shifts, running)
+MODULES = (layouts, values, gradients, objects, groups, shifts, gathers, running)
 """Where the laws stand; importing a module registers those in it."""
 
 __all__ = ["LAWS", "MODULES", "Law", "choose"]
