@@ -5,7 +5,6 @@ and the laws are what shows that they are right.
 """
 
 import dataclasses
-import importlib.util
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -222,20 +221,59 @@ def asked_again() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("asked_again")
-def test_without_numba_another_backend_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+def test_where_numba_cannot_be_imported_another_backend_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise ImportError("Numba needs NumPy 1.0 or less")
+
+    monkeypatch.setattr(numba_backend, "_kernels", broken)
     assert packed_layout(torch.tensor([[3]]), None, (1, 3), 4).source_indices.tolist() == [[0, 1, 2, -1]]
     with pytest.raises(RuntimeError) as caught:
         packed_layout(torch.tensor([[3]]), None, (1, 3), 4, backend="numba")
+    reason = "numba cannot be imported: Numba needs NumPy 1.0 or less"
     assert str(caught.value) == (
-        "backend='numba' does not run on cpu: numba is not installed; on cpu: 'numba' does not run (numba is not "
-        "installed), 'torch' runs"
+        f"backend='numba' does not run on cpu: {reason}; on cpu: 'numba' does not run ({reason}), 'torch' runs"
     )
+
+
+@pytest.mark.parametrize("missing", ["numba", "llvmlite"])
+def test_without_a_package_another_backend_is_taken(missing: str) -> None:
+    program = f"""
+import sys
+sys.modules[{missing!r}] = None
+import torch, alignpack
+layout = alignpack.packed_layout(torch.tensor([[3]]), None, (1, 3), 4)
+assert layout.pack(torch.ones(1, 3)).tolist() == [[1, 1, 1, 0]]
+print(alignpack.backends()["cpu"]["numba"])
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert run.stdout.startswith("numba cannot be imported: "), run.stderr
+    assert missing in run.stdout
+
+
+def test_a_pool_that_takes_no_work_any_more(three_threads: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    class Closed:
+        def submit(self, *_: object) -> None:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+
+    monkeypatch.setattr(host_threads, "_get_pool", Closed)
+    lengths, padded, shape = long_tables()
+    layout = packed_layout(lengths, padded, shape, 4, backend="numba")
+    assert layout.equal(packed_layout(lengths, padded, shape, 4, backend="torch"))
+    assert three_threads == []
+
+
+def test_the_first_wrong_entry_of_all_parts_is_named(three_threads: list[int]) -> None:
+    index = torch.arange(30).view(3, 10).remainder(10)
+    index[0, 9] = index[2, 3] = 77
+    layout = by_hand(index.tolist(), 10)
+    with pytest.raises(IndexError, match="holds 77 at row 0, column 9;"):
+        layout.pack(torch.zeros(3, 10, 300), backend="numba")
+    assert three_threads
 
 
 @pytest.mark.usefixtures("asked_again")
 def test_where_numba_may_not_compile_another_backend_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "true")
     assert numba_backend.unavailable(torch.device("cpu")) == "NUMBA_DISABLE_JIT is set"
 
 

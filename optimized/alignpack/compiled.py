@@ -1,7 +1,7 @@
 """The door for compiled code: the primitive in plain tensor operations.
 
-A compiler fuses them with what stands around the call, and needs neither alignpack's kernels nor its operator: exported
-programs run where alignpack is not installed. The bits travel as integers, because Inductor computes bfloat16 and
+A compiler fuses them with what stands around the call, and an exported program needs neither alignpack's kernels nor its
+operator. The bits travel as integers, because Inductor computes bfloat16 and
 float16 in float32, which changes NaN payloads, and has no operations for float8 and uint16.
 """
 
@@ -75,6 +75,15 @@ class _TracedGather(torch.autograd.Function):
         return _gather_words(gradient, inverse, zero_words(gradient.dtype)), None, None, None
 
 
+def gather_plainly(values: torch.Tensor, index: torch.Tensor, words: tuple[int, ...]) -> torch.Tensor:
+    """The same result by operations on the values themselves, of which PyTorch knows every derivative and batch."""
+    return _gather(values, index, _as_number(words, values))
+
+
+def _as_number(words: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
+    return torch.tensor(words, dtype=WORD_DTYPES[like.dtype], device=like.device).view(like.dtype)
+
+
 def _gather_words(values: torch.Tensor, index: torch.Tensor, words: tuple[int, ...]) -> torch.Tensor:
     source = as_words(values)
     fill = torch.tensor(words if len(words) > 1 else words[0], dtype=source.dtype, device=source.device)
@@ -100,13 +109,13 @@ def _differentiable(
 
     So PyTorch must differentiate the operations itself, and integers, which keep all bits, have no derivatives.
     """
-    fill = torch.tensor(words, dtype=WORD_DTYPES[values.dtype], device=values.device).view(values.dtype)
+    fill = _as_number(words, values)
     # A scatter, because its derivative is a gather. Input padding goes to one column more, which is cut.
     batch, columns = index.shape
     trailing = [1] * (values.ndim - 2)
-    padding = (torch.cat((index, index.new_full((batch, 1), -1)), 1) < 0).view(batch, -1, *trailing)
+    padding = (torch.cat((index, index.new_full((batch, 1), -1)), 1) < 0).view(batch, columns + 1, *trailing)
     # Made from the values and the map, so that it has every axis that `vmap` gives to either: where `vmap` has to
     # expand the target of a scatter, Inductor (2.13) writes all of the batch to one place.
     target = torch.where(padding, fill, values.new_zeros(batch, columns + 1, *values.shape[2:]))
-    places = torch.where(inverse < 0, columns, inverse).view(batch, -1, *trailing).expand(values.shape)
+    places = torch.where(inverse < 0, columns, inverse).view(*inverse.shape, *trailing).expand(values.shape)
     return torch.scatter(target, 1, places, values)[:, :columns].contiguous()

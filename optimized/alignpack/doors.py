@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from alignpack import primitive
-from alignpack.compiled import gather_rows_traced
+from alignpack.compiled import gather_plainly, gather_rows_traced
 from alignpack.fill import zero_words
 from alignpack.implementations import Backend
-from alignpack.watchers import is_unwatched, transforms_active
+from alignpack.watchers import is_batched_gradient, is_unwatched, transforms_active
 
 Words = tuple[int, ...]
 
@@ -38,6 +38,9 @@ def gather_rows(
         return gather_rows_traced(values, index, inverse, words)
     if is_unwatched(values, index):
         return backend.gather_rows(values, index, words)
+    if is_batched_gradient(values):
+        # The old `vmap` behind `is_grads_batched` sees through Functions, and would lose what they differentiate.
+        return gather_plainly(values, index, words)
     if index.is_inference() or inverse.is_inference():
         # Such maps come from layouts that were rebuilt under inference mode; autograd cannot save them.
         index, inverse = index.clone(), inverse.clone()
@@ -68,7 +71,7 @@ class _EagerGather(_Adjoint):
         ctx: Any, values: torch.Tensor, index: torch.Tensor, inverse: torch.Tensor, words: Words, backend: Backend
     ) -> torch.Tensor:
         _remember(ctx, index, inverse, backend)
-        return primitive.gather_rows(values, index, words, backend.name)
+        return primitive.gather_rows(values, index, inverse, words, backend.name)
 
 
 class _TransformedGather(_Adjoint):
@@ -76,9 +79,9 @@ class _TransformedGather(_Adjoint):
 
     @staticmethod
     def forward(
-        values: torch.Tensor, index: torch.Tensor, _inverse: torch.Tensor, words: Words, backend: Backend
+        values: torch.Tensor, index: torch.Tensor, inverse: torch.Tensor, words: Words, backend: Backend
     ) -> torch.Tensor:
-        return primitive.gather_rows(values, index, words, backend.name)
+        return primitive.gather_rows(values, index, inverse, words, backend.name)
 
     @staticmethod
     def setup_context(
@@ -104,14 +107,12 @@ class _TransformedGather(_Adjoint):
             # The maps are the same for all: the new axis goes behind the slots, and is one more trailing axis.
             return gather_rows(values.movedim(values_dim, 2), index, inverse, words, backend), 2
 
-        def merged(tensor: torch.Tensor, dim: int | None) -> torch.Tensor:
-            first = tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
-            return first.flatten(0, 1)
+        def first(tensor: torch.Tensor, dim: int | None) -> torch.Tensor:
+            return tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
 
-        moved = gather_rows(
-            merged(values, values_dim), merged(index, index_dim), merged(inverse, inverse_dim), words, backend
-        )
-        return moved.unflatten(0, (info.batch_size, -1)), 0
+        values, index, inverse = first(values, values_dim), first(index, index_dim), first(inverse, inverse_dim)
+        moved = gather_rows(values.flatten(0, 1), index.flatten(0, 1), inverse.flatten(0, 1), words, backend)
+        return moved.unflatten(0, index.shape[:2]), 0
 
 
 def _remember(ctx: Any, index: torch.Tensor, inverse: torch.Tensor, backend: Backend) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from alignpack.values import WORD_DTYPES
-from alignpack.watchers import without_modes
+from alignpack.watchers import out_of_sight
 from alignpack_reference import errors
 
 Fill: TypeAlias = complex | np.number | np.bool_
@@ -73,7 +73,7 @@ def fill_words(fill: complex, dtype: torch.dtype, name: str = "fill") -> tuple[i
     _check_float(fill, dtype, name)
     if isinstance(fill, int) and not -(2**63) <= fill < 2**64:
         fill = float(fill)  # torch.full takes no larger integers
-    with without_modes():  # under fake tensors or a tracer, a tensor would have no values
+    with out_of_sight():  # under fake tensors or a tracer, a tensor would have no values
         words: list[int] = torch.full((1,), fill, dtype=dtype, device="cpu").view(WORD_DTYPES[dtype]).tolist()
     return tuple(words)
 

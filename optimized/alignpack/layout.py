@@ -15,6 +15,7 @@ from alignpack.rows import check_move, move_rows
 from alignpack.shards import shard_layout
 from alignpack.shifts import shift_layout
 from alignpack.tables import read_tables
+from alignpack.watchers import out_of_sight
 from alignpack_reference import errors
 
 
@@ -297,11 +298,12 @@ def packed_layout(
     """
 
     def build() -> PackedSequenceLayout:
-        tables = read_tables(seq_lens, seq_lens_padded, input_shape, alignment, minimum_length, length_multiple)
-        target = seq_lens.device if device is None else torch.device(device)
-        implementation = select_backend(backend, target)
-        # A layout that is built under inference mode must still serve training afterwards.
-        with torch.inference_mode(False):
+        # Tables are numbers, whatever is traced or transformed around the call; and a layout that is built under
+        # inference mode must still serve training afterwards.
+        with out_of_sight():
+            tables = read_tables(seq_lens, seq_lens_padded, input_shape, alignment, minimum_length, length_multiple)
+            target = seq_lens.device if device is None else torch.device(device)
+            implementation = select_backend(backend, target)
             return PackedSequenceLayout(*implementation.build_fields(tables, target), alignment=tables.alignment)
 
     # Host work is not for compilers. Disabled only where somebody compiles, because that import costs seconds.

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from alignpack.values import loaded_class, not_plain
+from alignpack.watchers import is_wrapped
 from alignpack_reference import errors
 
 ABSENT_MARKER = -1000
@@ -193,6 +194,8 @@ def _check_type(name: str, table: torch.Tensor) -> None:
         kind = "a meta tensor, which holds no values"
     if kind is None and isinstance(table, loaded_class("torch._subclasses.fake_tensor", "FakeTensor")):
         kind = "a fake tensor, which holds no values"
+    if kind is None and is_wrapped(table):
+        kind = "batched or differentiated by torch.func; build the layout outside of the transform"
     if kind is not None:
         raise errors.not_dense(name, kind)
 
@@ -236,4 +239,5 @@ def _in_one_copy(seq_lens: torch.Tensor, seq_lens_padded: torch.Tensor) -> tuple
 
 
 def _int64(table: torch.Tensor) -> NDArray[np.int64]:
-    return table.cpu().numpy().astype(np.int64, order="C", copy=False)
+    # A copy, because the tables are read more than once, and another thread may write to the caller's in between.
+    return table.cpu().numpy().astype(np.int64, order="C", copy=True)

@@ -4,8 +4,8 @@ The only place with private names of PyTorch. Where one of them is missing, ever
 right for everybody.
 """
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -13,6 +13,7 @@ from torch.autograd import forward_ad
 
 try:
     from torch._C import _are_functorch_transforms_active as _transforms_active
+    from torch._C import _DisableFuncTorch
     from torch._C import _len_torch_dispatch_stack as _dispatch_modes
     from torch._C._functorch import is_functorch_wrapped_tensor as _is_wrapped
     from torch._C._functorch import is_legacy_batchedtensor as _is_batched
@@ -53,9 +54,27 @@ def transforms_active() -> bool:
     return not COMPLETE or _transforms_active()
 
 
-def without_modes() -> AbstractContextManager[Any]:
-    """A context in which tensors have values, whichever mode is active outside."""
-    return _disable_current_modes() if COMPLETE and _dispatch_modes() else nullcontext()
+def is_wrapped(tensor: torch.Tensor) -> bool:
+    """Whether it is what a transform of `torch.func` puts in a tensor's place."""
+    return COMPLETE and _is_wrapped(tensor)
+
+
+def is_batched_gradient(tensor: torch.Tensor) -> bool:
+    """Whether it stands for many gradients, as `is_grads_batched=True` makes them."""
+    return COMPLETE and _is_batched(tensor)
+
+
+@contextmanager
+def out_of_sight() -> Iterator[None]:
+    """A context in which tensors have values, and nobody sees them, whatever mode or transform is active outside."""
+    with ExitStack() as stack:
+        if torch.is_inference_mode_enabled():
+            stack.enter_context(torch.inference_mode(False))
+        if COMPLETE and _dispatch_modes():
+            stack.enter_context(_disable_current_modes())
+        if COMPLETE and _transforms_active():
+            stack.enter_context(_DisableFuncTorch())
+        yield
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])

@@ -49,6 +49,9 @@ def test_make_fx(move: Any, tracing: Any) -> None:
     assert primitive.OPERATOR in {node.target for node in graph.graph.nodes}
     other = torch.randn(*move.taken, 3)
     assert_same_bits(graph(other, *move.layout._tensors()), move(other).pow(2))
+    leaf = other.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(graph(leaf, *move.layout._tensors()).sum(), leaf)
+    assert_same_bits(gradient, torch.autograd.grad(move(leaf).pow(2).sum(), leaf)[0])
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -56,7 +59,10 @@ def test_make_fx(move: Any, tracing: Any) -> None:
 def test_the_operator_is_well_formed(layout: PackedSequenceLayout, backend: str, dtype: torch.dtype) -> None:
     values = torch.zeros(2, 7, 3, dtype=dtype)
     words = (5, 6) if dtype == torch.complex128 else (5,)
-    results = torch.library.opcheck(primitive.OPERATOR, (values, layout.source_indices, words, backend))
+    if dtype.is_floating_point:
+        values.requires_grad_()
+    maps = layout.source_indices, layout.input_positions
+    results = torch.library.opcheck(primitive.OPERATOR, (values, *maps, words, backend))
     assert set(results.values()) == {"SUCCESS"}
 
 

@@ -2,8 +2,8 @@
 
 Numba's own cache believes its files: a damaged one fails with whatever unpickling raises, or runs; its index can name
 the machine code of another signature when two processes write at once; and without a writable directory decorating a
-function is an error. Here every kernel and signature has one file, whose digest covers the code, Numba's version and
-the key; it is replaced in one step, and what does not match is compiled again.
+function is an error. Here every kernel and signature has one file, whose digest covers the code, Numba's version, the
+options and the key; it is replaced in one step, and what does not match is compiled again.
 """
 
 import contextlib
@@ -20,10 +20,13 @@ from numba.core.caching import FunctionCache, NullCache
 from numba.core.serialize import dumps
 
 
-def checked_cache(function: Callable[..., Any]) -> Any:
-    """What Numba takes as the cache of a function; one that keeps nothing where no directory can be written."""
+def checked_cache(function: Callable[..., Any], options: object) -> Any:
+    """What Numba takes as the cache of a function that is compiled with these options.
+
+    It keeps nothing where no directory can be written.
+    """
     try:
-        return _CheckedCache(function)
+        return _CheckedCache(function, options)
     except RuntimeError:
         return NullCache()
 
@@ -31,9 +34,9 @@ def checked_cache(function: Callable[..., Any]) -> Any:
 class _CheckedCache(FunctionCache):
     """Numba's cache of one function over `_CheckedFiles`; a file system that fails is no failure of the kernel."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], options: object) -> None:
         super().__init__(function)  # type: ignore[no-untyped-call]
-        stamp = (self._impl.locator.get_source_stamp(), numba.__version__, llvmlite.__version__)
+        stamp = (self._impl.locator.get_source_stamp(), numba.__version__, llvmlite.__version__, options)
         self._cache_file: Any = _CheckedFiles(Path(self._cache_path, self._impl.filename_base), stamp)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:

@@ -7,6 +7,8 @@ import numba
 
 Kernel = Callable[..., Any]
 
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+
 
 def host_kernel(function: Kernel) -> Kernel:
     """Compile a function for the host at its first call, or take it from disk; it runs without the interpreter lock.
@@ -14,11 +16,11 @@ def host_kernel(function: Kernel) -> Kernel:
     Directories that Numba tries: `NUMBA_CACHE_DIR`, `__pycache__` beside the module, the user's cache. Where none can be
     written, every process compiles for itself.
     """
-    dispatcher: Any = numba.njit(nogil=True, error_model="numpy")(function)
+    dispatcher: Any = numba.njit(**_OPTIONS)(function)
     try:
         from alignpack.implementations.compile_cache import checked_cache
 
-        dispatcher._cache = checked_cache(function)
+        dispatcher._cache = checked_cache(function, _OPTIONS)
     except (ImportError, AttributeError):
         # The cache rests on private names of Numba; where one is missing, every process compiles for itself, too.
         pass

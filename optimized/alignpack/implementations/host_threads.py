@@ -1,8 +1,10 @@
 """Python threads over kernels that run without the interpreter lock."""
 
+import contextlib
 import os
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import torch
@@ -13,6 +15,7 @@ PARALLEL_BYTES = 2**23
 T = TypeVar("T")
 
 _pool: ThreadPoolExecutor | None = None
+_one_at_a_time = threading.Lock()
 
 
 def over_parts(
@@ -38,21 +41,23 @@ def over_parts(
         return kernel(*arguments, count * part // parts, count * (part + 1) // parts)
 
     pool = _get_pool()
-    others = [pool.submit(run, part) for part in range(1, parts)]
-    own = run(0)
-    return [own, *(other.result() for other in others)]
+    others: list[Future[T]] = []
+    with contextlib.suppress(RuntimeError):  # the interpreter may be shutting down, and start no threads any more
+        others.extend(pool.submit(run, part) for part in range(1, parts))
+    return [run(0), *(other.result() for other in others), *map(run, range(1 + len(others), parts))]
 
 
 def _get_pool() -> ThreadPoolExecutor:
     global _pool
-    if _pool is None:
-        _pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="alignpack")
-    return _pool
+    with _one_at_a_time:
+        if _pool is None:
+            _pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="alignpack")
+        return _pool
 
 
 def _forget_pool() -> None:
-    global _pool
-    _pool = None
+    global _pool, _one_at_a_time
+    _pool, _one_at_a_time = None, threading.Lock()  # another thread may have held the lock
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows

@@ -1,7 +1,6 @@
 """The backend of compiled loops, on the CPU here, on GPUs in `numba_cuda`. Numba is imported when a call needs it."""
 
 import functools
-import importlib.util
 import os
 from types import ModuleType
 
@@ -24,10 +23,12 @@ def unavailable(device: torch.device) -> str | None:
 
 @functools.cache
 def _not_importable() -> str | None:
-    if importlib.util.find_spec("numba") is None:
-        return "numba is not installed"
     if os.environ.get("NUMBA_DISABLE_JIT", "0") != "0":
         return "NUMBA_DISABLE_JIT is set"
+    try:
+        _kernels()
+    except ImportError as error:  # it is not there, or does not fit to what is
+        return f"numba cannot be imported: {error}"
     return None
 
 
