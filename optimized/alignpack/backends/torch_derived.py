@@ -31,6 +31,17 @@ def group_fields(
     return group_ids, group_positions, complete, first, visible_start, visible_end
 
 
+def reciprocal(divisor: int) -> tuple[int, int]:
+    """`(multiplier, shift)` such that `x // divisor` is `x * multiplier >> shift` for 0 <= x < 2**31.
+
+    A processor takes many times as long to divide as to multiply, and does not divide several integers at once.
+    """
+    # A multiplier that is too large by less than one makes the product too large by less than x / 2**shift, and that is
+    # less than 1 / divisor, the least by which a quotient misses the next integer. The product has 63 bits.
+    shift = 31 + (divisor - 1).bit_length()
+    return (1 << shift) // divisor + 1, shift
+
+
 def shift_maps(
     source_indices: torch.Tensor, input_positions: torch.Tensor, sequence_ids: torch.Tensor, k: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
