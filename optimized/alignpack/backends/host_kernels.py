@@ -12,6 +12,7 @@ from llvmlite import ir
 from numba import types
 from numba.core.cgutils import memcpy as emit_memcpy
 from numba.extending import intrinsic as _typed_intrinsic
+from numba.extending import register_jitable
 
 from alignpack.backends.compile_cache import host_kernel
 
@@ -149,7 +150,7 @@ def fill_fields(
             _store(positions, i, -1)
 
 
-@host_kernel
+@register_jitable
 def _run_of(index: int, at: int, limit: int) -> int:  # pragma: no cover - compiled
     """How many integers follow each other by one from the `at`-th on, that one counted; at most `limit`."""
     start = _load(index, at)
