@@ -17,18 +17,20 @@ def group_fields(
         tensor[:, :, 0].clone(memory_format=torch.contiguous_format) for tensor in (ids, positions)
     )
     complete = ids[:, :, -1] != 0
-    first = (group_positions == 0) & (group_ids != 0)
+    first = group_positions < group_ids.clamp(0, 1)
 
     # What a shard cannot see of its document, the positions tell: where the document starts follows from them alone.
+    multiplier, shift = reciprocal(ratio)
     columns = torch.arange(offset // ratio, (offset + slots) // ratio, device=sequence_ids.device)
-    document_starts = columns - group_positions // ratio
+    document_starts = torch.sub(columns, group_positions.mul(multiplier).bitwise_right_shift_(shift))
     # With `start + position = offset + slot`, and starts that are multiples of the ratio, `visible_end` is the same for
     # a column of all rows.
-    ends = torch.arange(offset + 1, offset + slots + 1, device=sequence_ids.device) // ratio
-    visible_start = sequence_ids.clamp(0, 1)  # 1 at tokens, 0 at padding
-    visible_end = visible_start * ends
-    visible_start.view(batch, slots // ratio, ratio).mul_(document_starts.unsqueeze(2))
-    return group_ids, group_positions, complete, first, visible_start, visible_end
+    ends = torch.arange(offset + 1, offset + slots + 1, device=sequence_ids.device)
+    ends.mul_(multiplier).bitwise_right_shift_(shift)
+    # On a CPU integers of 64 bits are masked in half the time in which they are multiplied or chosen.
+    real = sequence_ids.clamp(0, 1).neg_()  # all bits set at tokens, none at padding
+    visible_start = document_starts.repeat_interleave(ratio, dim=1, output_size=slots).bitwise_and_(real)
+    return group_ids, group_positions, complete, first, visible_start, real.bitwise_and_(ends)
 
 
 def reciprocal(divisor: int) -> tuple[int, int]:
