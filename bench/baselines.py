@@ -75,5 +75,33 @@ def composed_pack(values: torch.Tensor, indices: ComposedIndices, fill: float = 
     return moved.masked_fill(padding, fill)
 
 
+def composed_groups(
+    sequence_ids: torch.Tensor, position_ids: torch.Tensor, ratio: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The six tensors of `alignpack.CompressionGroups` of a whole row, in their order, from `[batch, slots]` int64."""
+    ids, positions = sequence_ids[:, ::ratio].contiguous(), position_ids[:, ::ratio].contiguous()
+    real = sequence_ids != 0
+    complete = real.unflatten(1, (-1, ratio)).all(dim=2)
+    columns = torch.arange(sequence_ids.shape[1], device=sequence_ids.device)
+    starts = (columns - position_ids) // ratio
+    ends = starts + (position_ids + 1) // ratio
+    zero = starts.new_zeros(())
+    return ids, positions, complete, (ids != 0) & (positions == 0), starts.where(real, zero), ends.where(real, zero)
+
+
+def composed_shift(
+    source_indices: torch.Tensor, sequence_ids: torch.Tensor, original_sequence: int, k: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Both maps of a layout `[batch, padded_sequence]` whose slots take the tokens `k` further, `k` above 0."""
+    sources = torch.full_like(source_indices, -1)
+    same = sequence_ids[:, k:] == sequence_ids[:, :-k]
+    sources[:, :-k] = torch.where(same, source_indices[:, k:], -1)
+    # What is taken from nowhere is written behind the row, and cut off.
+    positions = torch.full((sources.shape[0], original_sequence + 1), -1, device=sources.device)
+    columns = torch.arange(sources.shape[1], device=sources.device).expand_as(sources)
+    positions.scatter_(1, sources.where(sources >= 0, sources.new_tensor(original_sequence)), columns)
+    return sources, positions[:, :-1].contiguous()
+
+
 def _aligned(length: int, alignment: int) -> int:
     return -(-length // alignment) * alignment

@@ -9,6 +9,7 @@ import gc
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from alignpack.backends import ENVIRONMENT_VARIABLE
 from bench.cases import CASES, RUNNING, Case
 from bench.measure import BURST, burst_times, calls_within, peak_bytes
 from bench.report import Line, markdown
@@ -22,7 +23,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is dep
 
 @pytest.mark.parametrize("backend", RUNNING)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_cpu(case: Case, backend: str, benchmark: BenchmarkFixture, lines: list[Line]) -> None:
+def test_cpu(
+    case: Case, backend: str, benchmark: BenchmarkFixture, lines: list[Line], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, backend)  # what a layout derives takes no backend by name
     contest = case.prepare(case.sizes if benchmark.enabled else case.sizes.small(), backend)
     contest.check()
     # The plugin's own table shows how alignpack's time varies; the ratios come from the bursts below.

@@ -1,7 +1,7 @@
 """The cases of the suite and what each must reach, by backend."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -47,6 +47,23 @@ def _layout_case(documents: int, **loop: float) -> Case:
     targets = {backend: {"loop": least} for backend, least in loop.items()}
     name = f"layout, 8 x 8192, {documents} {unit} a row"
     return Case(name, Sizes(8, 8192, documents), workloads.layout, ("loop", "zeros"), targets)
+
+
+def _groups_case(sizes: Sizes) -> Case:
+    name = f"groups of {sizes.alignment}, {sizes.batch} x {sizes.sequence}"
+    targets = {"numba": {"zeros": 1.5}, "torch": {"zeros": 4.0}}
+    return Case(name, sizes, workloads.groups, ("composed", "zeros"), targets)
+
+
+def _shift_case(sizes: Sizes) -> Case:
+    targets = {name: {"zeros": 3.0} for name in ("numba", "torch")}
+    return Case(f"shift, {sizes.batch} x {sizes.sequence}", sizes, workloads.shift, ("composed", "zeros"), targets)
+
+
+def _packing_a_shard_case(sizes: Sizes, shape: str, memory: float | None = None) -> Case:
+    targets = {name: {"full pack": 0.2} for name in ("numba", "torch")}
+    name = f"pack with shard 3 of 8, {shape}"
+    return Case(name, sizes, workloads.packing_a_shard, ("composed", "full pack"), targets, memory)
 
 
 CASES = (
@@ -101,4 +118,13 @@ CASES = (
     Case("pack_batch, 3 of [8, 8192]", IDS, workloads.pack_batch, ("composed", "clone")),
     Case("shard 3 of 8 and pack, [8, 8192] int64", IDS, workloads.shard_pack, ("composed", "clone")),
     Case("shard 3 of 8 and pack, [4, 8192, 1024] bfloat16", WIDE, workloads.shard_pack, ("composed", "clone")),
+    # Its results are an eighth of those of a full pack.
+    _packing_a_shard_case(IDS, "[8, 8192] int64"),
+    _packing_a_shard_case(WIDE, "[4, 8192, 1024] bfloat16", memory=1.05),
+    _groups_case(IDS),
+    _groups_case(replace(IDS, alignment=128)),
+    _groups_case(HUGE),
+    _groups_case(replace(HUGE, alignment=128)),
+    _shift_case(IDS),
+    _shift_case(HUGE),
 )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import torch
 
 from alignpack import PackedSequenceLayout, packed_layout
-from bench.baselines import ComposedIndices, composed_pack, loop_layout
+from bench.baselines import ComposedIndices, composed_groups, composed_pack, composed_shift, loop_layout
 from bench.peers import JaggedRows, compiled, without_compiler
 
 Results = tuple[torch.Tensor, ...]
@@ -230,6 +230,64 @@ def shard_pack(sizes: Sizes, backend: str) -> Contest:
         {"composed": lambda: (composed_pack(values, indices)[:, local].contiguous(),)},
         {"clone": lambda: (part.clone(),)},
     )
+
+
+def packing_a_shard(sizes: Sizes, backend: str) -> Contest:
+    """One rank of eight packs with a part of the layout that it has; the limit is packing the whole rows."""
+    size, rank = 8, 3
+    built = sizes.layout(backend, length_multiple=size * sizes.alignment)
+    shard = built.shard(rank, size)
+    indices = ComposedIndices.of(shard.source_indices)
+    values = sizes.values()
+    return Contest(
+        lambda: (shard.pack(values, backend=backend),),
+        {"composed": lambda: (composed_pack(values, indices),)},
+        {"full pack": lambda: (built.pack(values, backend=backend),)},
+    )
+
+
+def groups(sizes: Sizes, backend: str) -> Contest:
+    """The groups of `alignment` slots; no backend is named, so the environment says which."""
+    built = sizes.layout(backend)
+    ratio = sizes.alignment
+
+    def alignpack() -> Results:
+        made = built.groups(ratio)
+        return (
+            made.sequence_ids,
+            made.position_ids,
+            made.complete,
+            made.first,
+            made.visible_start,
+            made.visible_end,
+        )
+
+    return Contest(
+        alignpack,
+        {"composed": lambda: composed_groups(built.sequence_ids, built.position_ids, ratio)},
+        {"zeros": _zeros_like(alignpack())},
+    )
+
+
+def shift(sizes: Sizes, backend: str) -> Contest:
+    """The layout of the next tokens; no backend is named, so the environment says which."""
+    built = sizes.layout(backend)
+
+    def alignpack() -> Results:
+        shifted = built.shift(1)
+        return shifted.source_indices, shifted.input_positions
+
+    return Contest(
+        alignpack,
+        {"composed": lambda: composed_shift(built.source_indices, built.sequence_ids, sizes.sequence, 1)},
+        {"zeros": _zeros_like(alignpack())},
+    )
+
+
+def _zeros_like(results: Results) -> Candidate:
+    """Writing those results."""
+    kinds = [(result.shape, result.dtype) for result in results]
+    return lambda: tuple(torch.zeros(shape, dtype=dtype) for shape, dtype in kinds)
 
 
 def _bits(values: torch.Tensor) -> torch.Tensor:

@@ -12,6 +12,7 @@ from llvmlite import ir
 from numba import types
 from numba.core.cgutils import memcpy as emit_memcpy
 from numba.extending import intrinsic as _typed_intrinsic
+from numba.extending import register_jitable
 
 from alignpack.implementations.host_compiler import host_kernel
 
@@ -149,6 +150,23 @@ def fill_fields(
             _store(positions, i, -1)
 
 
+@register_jitable
+def _run_of(index: int, at: int, limit: int) -> int:  # pragma: no cover - compiled
+    """How many integers follow each other by one from the `at`-th on, that one counted; at most `limit`."""
+    start = _load(index, at)
+    run = 1
+    while run + _BLOCK <= limit:
+        differences = 0
+        for i in range(_BLOCK):  # without a branch, so that it is vectorised
+            differences |= _load(index, at + run + i) ^ (start + run + i)
+        if differences != 0:
+            break
+        run += _BLOCK
+    while run < limit and _load(index, at + run) == start + run:
+        run += 1
+    return run
+
+
 @host_kernel
 def move_rows(
     values: int,
@@ -202,17 +220,7 @@ def move_rows(
             start = values + row * row_stride + slot * slot_stride
             if slot_stride == size:
                 # Documents are runs of slots: one copy for each.
-                limit = min(end - at, slots - slot)
-                run = 1
-                while run + _BLOCK <= limit:
-                    differences = 0
-                    for i in range(_BLOCK):  # without a branch, so that it is vectorised
-                        differences |= _load(index, at + run + i) ^ (slot + run + i)
-                    if differences != 0:
-                        break
-                    run += _BLOCK
-                while run < limit and _load(index, at + run) == slot + run:
-                    run += 1
+                run = _run_of(index, at, min(end - at, slots - slot))
                 _copy(target, start, run * size)
                 at += run
             elif size > 64:
@@ -233,7 +241,9 @@ def fill_groups(
     position_ids: int,
     slots: int,
     ratio: int,
-    first_column: int,
+    multiplier: int,
+    shift: int,
+    offset: int,
     group_ids: int,
     group_positions: int,
     complete: int,
@@ -242,38 +252,37 @@ def fill_groups(
     visible_end: int,
     first: int,
     last: int,
-) -> None:
+) -> None:  # pragma: no cover - compiled
     """Write the rows from `first` up to `last` of the six fields of groups of `ratio` slots, where `ratio` divides `slots`.
 
     All are addresses of `[batch, slots]` or `[batch, slots // ratio]` int64, but `complete` and `leading` (the first
-    groups of documents) of bytes; `first_column` is the column of the first group in the whole row.
+    groups of documents) of bytes. `x // ratio` is `x * multiplier >> shift`; `offset` is the column of the first slot in
+    the whole row.
     """
     groups = slots // ratio
+    # All have at most 32 bits, so the cheaper multiplication will do.
+    factor, bits = types.uint64(types.uint32(multiplier)), types.uint64(shift)
     for row in range(first, last):
         ids = sequence_ids + row * slots * _WORD
         positions = position_ids + row * slots * _WORD
         starts = visible_start + row * slots * _WORD
         ends = visible_end + row * slots * _WORD
-        document_start = first_column
+        # Plain loops, without branches and divisions, so that they are vectorised.
+        for i in range(slots):
+            real = -types.int64(_load(ids, i) != 0)  # all bits set, or none
+            column = offset + i
+            _store(starts, i, types.int64(types.uint32(column - _load(positions, i)) * factor >> bits) & real)
+            _store(ends, i, types.int64(types.uint32(column + 1) * factor >> bits) & real)
+        of_row = row * groups
         for group in range(groups):
-            slot = group * ratio
-            document = _load(ids, slot)
-            position = _load(positions, slot)
-            column = first_column + group
-            if position == 0:
-                document_start = column
-            elif group == 0:  # a shard that starts inside a document
-                document_start = column - position // ratio
-            at = row * groups + group
-            last_slot = slot + ratio - 1
-            _store(group_ids, at, document)
-            _store(group_positions, at, position)
-            _store_byte(complete, at, types.int8(_load(ids, last_slot) != 0))
-            _store_byte(leading, at, types.int8(document != 0 and position == 0))
-            for i in range(slot, slot + ratio):
-                real = -types.int64(_load(ids, i) != 0)  # all bits set, or none: no branch
-                _store(starts, i, document_start & real)
-                _store(ends, i, (column + types.int64(i == last_slot)) & real)
+            _store(group_ids, of_row + group, _load(ids, group * ratio))
+        for group in range(groups):
+            _store(group_positions, of_row + group, _load(positions, group * ratio))
+        for group in range(groups):
+            _store_byte(complete, of_row + group, types.int8(_load(ids, group * ratio + ratio - 1) != 0))
+        for group in range(groups):
+            real = _load(group_ids, of_row + group) != 0
+            _store_byte(leading, of_row + group, types.int8(real & (_load(group_positions, of_row + group) == 0)))
 
 
 @host_kernel
@@ -287,7 +296,7 @@ def shift_maps(
     shifted_positions: int,
     first: int,
     last: int,
-) -> None:
+) -> None:  # pragma: no cover - compiled
     """Write the rows from `first` up to `last` of the maps of a shifted layout; `k` is not farther than `slots`.
 
     The first are addresses of `[batch, slots]` int64, as the third; the last one is of `[batch, columns]`.
@@ -301,14 +310,21 @@ def shift_maps(
         for i in range(start):
             _store(sources, i, -1)
         for i in range(start, end):
-            same = _load(ids, i) == _load(ids, i + k)
-            _store(sources, i, _load(source, i + k) if same else -1)
+            other = types.int64(_load(ids, i) != _load(ids, i + k))
+            _store(sources, i, _load(source, i + k) | -other)  # without a branch: all bits set are -1
         for i in range(end, slots):
             _store(sources, i, -1)
         # The way back is the inverse of the map, whatever the layout's own way back is.
         for i in range(columns):
             _store(positions, i, -1)
-        for i in range(start, end):
-            column = _load(sources, i)
-            if column >= 0 and column < columns:  # a map that was made by hand may lead out of its row
-                _store(positions, column, i)
+        at = start
+        while at < end:
+            column = _load(sources, at)
+            if column < 0 or column >= columns:  # a map that was made by hand may lead out of its row
+                at += 1
+                continue
+            # Documents are runs of slots.
+            run = _run_of(sources, at, min(end - at, columns - column))
+            for i in range(run):
+                _store(positions, column + i, at + i)
+            at += run

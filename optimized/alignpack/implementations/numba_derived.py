@@ -15,16 +15,21 @@ def group_fields(
     sequence_ids, position_ids = sequence_ids.contiguous(), position_ids.contiguous()
     batch, slots = sequence_ids.shape
     shape = (batch, slots // ratio)
-    group_ids, group_positions = (torch.empty(shape, dtype=torch.int64) for _ in range(2))
-    complete, first = (torch.empty(shape, dtype=torch.bool) for _ in range(2))
-    visible_start, visible_end = (torch.empty((batch, slots), dtype=torch.int64) for _ in range(2))
-    fields = group_ids, group_positions, complete, first, visible_start, visible_end
+    fields = (
+        sequence_ids.new_empty(shape),
+        sequence_ids.new_empty(shape),
+        sequence_ids.new_empty(shape, dtype=torch.bool),
+        sequence_ids.new_empty(shape, dtype=torch.bool),
+        torch.empty_like(sequence_ids),
+        torch.empty_like(sequence_ids),
+    )
     arguments = (
         sequence_ids.data_ptr(),
         position_ids.data_ptr(),
         slots,
         ratio,
-        offset // ratio,
+        *torch_derived.reciprocal(ratio),
+        offset,
         *(field.data_ptr() for field in fields),
     )
     memory = sequence_ids, position_ids, fields
@@ -41,8 +46,8 @@ def shift_maps(
         return torch_derived.shift_maps(source_indices, input_positions, sequence_ids, k)  # PyTorch says what is wrong
     source_indices, sequence_ids = source_indices.contiguous(), sequence_ids.contiguous()
     columns = input_positions.shape[1]
-    shifted_sources = torch.empty((batch, slots), dtype=torch.int64)
-    shifted_positions = torch.empty((batch, columns), dtype=torch.int64)
+    shifted_sources = torch.empty_like(source_indices)
+    shifted_positions = source_indices.new_empty((batch, columns))
     arguments = (
         source_indices.data_ptr(),
         sequence_ids.data_ptr(),

@@ -13,6 +13,9 @@ _GAP = -(2**40)
 _FEW_WORDS = 1024
 """Up to so many words a call costs what its operations cost to start."""
 
+_BLOCK_WORDS = 2**18
+"""Words that are moved at once on the CPU: what is in between stays in its caches, and is never mapped afresh."""
+
 
 def unavailable(_device: torch.device) -> str | None:
     """It runs on every device."""
@@ -86,14 +89,30 @@ def gather_rows(values: torch.Tensor, index: torch.Tensor, words: tuple[int, ...
     if result.numel() == 0:
         return result
     if values.shape[2:].numel() == 1 and len(words) == 1:
-        source, out = source.flatten(1), out.flatten(1)
-        # A shard takes few of many slots, and must not touch the others; the padded form copies all.
-        padded = 2 * index.shape[1] >= source.shape[1]
+        _gather_narrow(source.flatten(1), index, words, out.flatten(1))
+    # The indices of words cost more than the words, but where both are few the number of operations counts.
+    elif len(words) == 1 and max(source.numel(), out.numel()) <= _FEW_WORDS:
+        _gather_padded(source, index, words, out)
     else:
-        # The indices of words cost more than the words, but where both are few the number of operations counts.
-        padded = len(words) == 1 and max(source.numel(), out.numel()) <= _FEW_WORDS
-    (_gather_padded if padded else _gather_wide)(source, index, words, out)
+        _gather_wide(source, index, words, out)
     return result
+
+
+def _gather_narrow(source: torch.Tensor, index: torch.Tensor, words: tuple[int, ...], out: torch.Tensor) -> None:
+    """`[batch, slots]` words into `[batch, columns]`, some rows at a time."""
+    # A shard takes few of many slots, and must not touch the others; the padded form copies all.
+    gather = _gather_padded if 2 * index.shape[1] >= source.shape[1] else _gather_masked
+    rows = max(1, _BLOCK_WORDS // index.shape[1])
+    if not source.is_cpu or rows >= index.shape[0]:
+        gather(source, index, words, out)
+        return
+    for part, places, target in zip(source.split(rows), index.split(rows), out.split(rows), strict=True):
+        gather(part, places, words, target)
+
+
+def _gather_masked(source: torch.Tensor, index: torch.Tensor, words: tuple[int, ...], out: torch.Tensor) -> None:
+    """`[batch, slots]` words into `[batch, columns]`; it reads no more slots than it needs, and at least one."""
+    torch.gather(source, 1, index.clamp_min(0), out=out).masked_fill_(index < 0, words[0])
 
 
 def _gather_padded(source: torch.Tensor, index: torch.Tensor, words: tuple[int, ...], out: torch.Tensor) -> None:
