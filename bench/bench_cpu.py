@@ -9,7 +9,7 @@ import gc
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from alignpack.backends import ENVIRONMENT_VARIABLE
+from alignpack.implementations import ENVIRONMENT_VARIABLE
 from bench.cases import CASES, RUNNING, Case
 from bench.measure import BURST, burst_times, calls_within, peak_bytes
 from bench.report import Line, markdown

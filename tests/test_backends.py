@@ -115,6 +115,8 @@ def test_gradients_use_the_backend_of_the_call(monkeypatch: pytest.MonkeyPatch) 
     values = torch.zeros(1, 3, requires_grad=True)
     build().pack(values, backend="spied").sum().backward()
     assert calls == [(1, 3), (1, 4)]
+    torch.func.jvp(lambda values: build().pack(values, backend="spied"), (values,), (values,))
+    assert calls[2:] == [(1, 3), (1, 3)]
 
 
 def test_warming_up_compiles_for_the_cpu() -> None:

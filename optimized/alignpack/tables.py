@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from alignpack.values import loaded_class, not_plain
-from alignpack.watchers import is_wrapped
+from alignpack.watchers import is_wrapped, unwrapped
 from alignpack_reference import errors
 
 ABSENT_MARKER = -1000
@@ -100,9 +100,9 @@ def read_tables(
 
     What the tables say is checked by the backend that builds the layout, as it scans them.
     """
-    _check_type("seq_lens", seq_lens)
+    seq_lens = _plain("seq_lens", seq_lens)
     if seq_lens_padded is not None:
-        _check_type("seq_lens_padded", seq_lens_padded)
+        seq_lens_padded = _plain("seq_lens_padded", seq_lens_padded)
     batch, original_sequence = _read_input_shape(input_shape)
     alignment = integer_at_least("alignment", alignment, 1)
     minimum_length = integer_at_least("minimum_length", minimum_length, 0)
@@ -186,18 +186,21 @@ def _check_documents(tables: LengthTables, absent: NDArray[np.bool_]) -> tuple[N
     return np.where(absent, 0, lengths), ends - cut
 
 
-def _check_type(name: str, table: torch.Tensor) -> None:
+def _plain(name: str, table: torch.Tensor) -> torch.Tensor:
+    """The table as a plain tensor with values, refused under its name when it is none."""
     if not isinstance(table, torch.Tensor):
         raise errors.not_an_array(name, "torch.Tensor", table)
+    table = unwrapped(table)
     kind = not_plain(table)
     if kind is None and table.is_meta:
         kind = "a meta tensor, which holds no values"
     if kind is None and isinstance(table, loaded_class("torch._subclasses.fake_tensor", "FakeTensor")):
         kind = "a fake tensor, which holds no values"
     if kind is None and is_wrapped(table):
-        kind = "batched or differentiated by torch.func; build the layout outside of the transform"
+        kind = "a tensor that torch.func batches or replaces; build the layout outside of the transform"
     if kind is not None:
         raise errors.not_dense(name, kind)
+    return table
 
 
 def _read_input_shape(input_shape: Sequence[int]) -> tuple[int, int]:

@@ -15,7 +15,9 @@ try:
     from torch._C import _are_functorch_transforms_active as _transforms_active
     from torch._C import _DisableFuncTorch
     from torch._C import _len_torch_dispatch_stack as _dispatch_modes
+    from torch._C._functorch import get_unwrapped as _get_unwrapped
     from torch._C._functorch import is_functorch_wrapped_tensor as _is_wrapped
+    from torch._C._functorch import is_gradtrackingtensor as _is_watched
     from torch._C._functorch import is_legacy_batchedtensor as _is_batched
     from torch.utils._python_dispatch import _disable_current_modes
 
@@ -57,6 +59,13 @@ def transforms_active() -> bool:
 def is_wrapped(tensor: torch.Tensor) -> bool:
     """Whether it is what a transform of `torch.func` puts in a tensor's place."""
     return COMPLETE and _is_wrapped(tensor)
+
+
+def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor itself, where a derivative of `torch.func` watches it; what is batched stays wrapped."""
+    while COMPLETE and _is_watched(tensor):
+        tensor = _get_unwrapped(tensor)
+    return tensor
 
 
 def is_batched_gradient(tensor: torch.Tensor) -> bool:

@@ -211,6 +211,23 @@ def test_vmap_over_layouts_inside(backend: str, in_dims: Any) -> None:
         assert_same_bits(actual[i], layouts[i if of_layouts == 0 else 0].pack(values[i if of_values == 0 else 0], 7))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.complex64, torch.complex128])
+@pytest.mark.parametrize("shape", [(2, 7, 3), (2, 0, 3), (0, 7, 3), (2, 7, 0), (2, 7)])
+def test_gradients_of_every_dtype_and_of_nothing_inside(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    lengths = torch.tensor([[3, 2], [1, -1000]])[: shape[0]] * min(shape[1], 1)
+    layout = packed_layout(lengths, None, (shape[0], shape[1]), 4)
+    values, weights = torch.ones(shape).to(dtype), torch.ones(*layout.source_indices.shape, *shape[2:])
+
+    def loss(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        packed = layout.pack(values, 2)
+        return (packed.real if dtype.is_complex else packed).mul(weights).sum(), packed
+
+    gradient, packed = compiled(torch.func.grad(loss, has_aux=True), backend="aot_eager")(values)
+    assert packed.is_contiguous()
+    assert_same_bits(packed, layout.pack(values, 2))
+    assert_same_bits(gradient, layout.restore(weights.to(dtype)))
+
+
 def test_checkpointing_inside(move: Any) -> None:
     values = torch.randn(*move.taken, 3, requires_grad=True)
 

@@ -15,18 +15,20 @@ from alignpack_fuzz.targets import Target
 class Traced(torch.Tensor):
     """A subclass that sees every operation and holds its memory elsewhere."""
 
-    inner: torch.Tensor
+    held: torch.Tensor
 
     @staticmethod
-    def __new__(cls, inner: torch.Tensor) -> "Traced":
+    def __new__(cls, inner: torch.Tensor) -> "Traced":  # noqa: PYI034, D102 - as PyTorch has them
         traced: Traced = torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype, device=inner.device)
-        traced.inner = inner
+        traced.held = inner
         return traced
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         """Run on what is inside."""
-        inner = [arg.inner if isinstance(arg, cls) else arg for arg in args]
+        inner = [arg.held if isinstance(arg, cls) else arg for arg in args]
         return cls(func(*inner, **(kwargs or {})))
 
 
@@ -34,11 +36,11 @@ def test_tensors_that_hold_their_memory_elsewhere(move: Any) -> None:
     values = torch.randn(*move.taken, 3)
     moved = move(Traced(values))
     assert isinstance(moved, Traced)
-    assert_same_bits(moved.inner, move(values))
+    assert_same_bits(moved.held, move(values))
     maps = (Traced(field) for field in move.layout._tensors())
     moved = move.apply(PackedSequenceLayout(*maps), values)
     assert isinstance(moved, Traced)
-    assert_same_bits(moved.inner, move(values))
+    assert_same_bits(moved.held, move(values))
 
 
 def test_values_without_memory(move: Any) -> None:
@@ -63,7 +65,8 @@ def test_batched_gradients_that_are_differentiated_again(move: Any) -> None:
 
     def second(function: Any, vectorize: bool) -> torch.Tensor:
         def sums(values: torch.Tensor) -> torch.Tensor:
-            return (function(values).pow(3).sum() + values.pow(3).sum()).view(1)
+            total: torch.Tensor = (function(values).pow(3).sum() + values.pow(3).sum()).view(1)
+            return total
 
         jacobian: Any = torch.autograd.functional.jacobian(sums, values, vectorize=vectorize, create_graph=True)
         return torch.autograd.grad(jacobian.sum(), values)[0]
@@ -79,6 +82,8 @@ def test_a_layout_is_built_from_numbers_wherever_it_is_built(fast: Target, place
 
     def packed(values: torch.Tensor) -> torch.Tensor:
         built.append(fast.packed_layout(lengths, None, (1, 5), 4))
+        if place.startswith("func."):  # elsewhere a new tensor has no numbers
+            built.append(fast.packed_layout(torch.tensor([[3, 2]]), torch.tensor([[3, 2]]), (1, 5), 4))
         return values.sum()
 
     values = torch.ones(1, 5)
@@ -93,11 +98,11 @@ def test_a_layout_is_built_from_numbers_wherever_it_is_built(fast: Target, place
     else:
         with FakeTensorMode(allow_non_fake_inputs=True):
             packed(torch.ones(1, 5))
-    assert built[0].equal(expected)
+    assert all(layout.equal(expected) for layout in built)
 
 
 def test_batched_tables_are_refused(fast: Target) -> None:
-    with pytest.raises(TypeError, match=r"^seq_lens must be .*torch\.func; build the layout outside"):
+    with pytest.raises(TypeError, match=r"^seq_lens must be .*torch\.func batches or replaces"):
         torch.vmap(lambda lengths: fast.packed_layout(lengths, None, (1, 5), 4).source_indices)(
             torch.ones(3, 1, 2).int()
         )
@@ -125,17 +130,3 @@ def test_empty_batches(fast: Target) -> None:
     assert torch.vmap(layout.pack, in_dims=2, out_dims=2)(values).shape == (0, 4, 2)
     none = PackedSequenceLayout(*(torch.zeros(0, 1, width, dtype=torch.int64) for width in (4, 5, 4, 4)))
     assert torch.vmap(lambda layout, values: layout.pack(values))(none, torch.zeros(0, 1, 5)).shape == (0, 1, 4)
-
-
-def test_an_absent_backend_of_a_tangent(fast: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Derivatives are moved by the backend of the call, not by the one that the environment names."""
-    layout = fast.packed_layout(torch.tensor([[3, 2]]), None, (1, 5), 4)
-    values = torch.randn(1, 5)
-
-    def pack(values: torch.Tensor) -> torch.Tensor:
-        moved = layout.pack(values)
-        monkeypatch.setenv("ALIGNPACK_BACKEND", "nonsense")
-        return moved
-
-    moved: Any = torch.func.jvp(pack, (values,), (values,))
-    assert_same_bits(moved[1], moved[0])
