@@ -48,15 +48,30 @@ def shift_maps(
     source_indices: torch.Tensor, input_positions: torch.Tensor, sequence_ids: torch.Tensor, k: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """`source_indices` and `input_positions` of the layout whose slots take the tokens `k` further."""
+    sources = _shifted_sources(source_indices, sequence_ids, k)
+    return sources, _shifted_positions(input_positions, sources, k)
+
+
+def _shifted_sources(source_indices: torch.Tensor, sequence_ids: torch.Tensor, k: int) -> torch.Tensor:
+    """`[batch, padded_sequence]`: the source of the slot `k` further where that is of the same document, else -1."""
     padded_sequence = source_indices.shape[1]
     distance = min(abs(k), padded_sequence)
     near, far = slice(0, padded_sequence - distance), slice(distance, None)
-    takes, gives, before, behind = (near, far, 0, distance) if k > 0 else (far, near, distance, 0)
-    # All bits set, which is -1, where the two slots are of different documents. At padding the source is -1 already, so
-    # that equal ids of padding do no harm.
-    other = (sequence_ids[:, takes] ^ sequence_ids[:, gives]).neg_().bitwise_right_shift_(63)
-    sources = torch.nn.functional.pad(source_indices[:, gives] | other, (before, behind), value=-1)
-    # The slot that takes what each slot took before; in front of them stands what input padding, -1, finds.
-    slots = torch.arange(padded_sequence, device=source_indices.device)
-    takers = torch.nn.functional.pad(other.bitwise_or_(slots[takes]), (1 + behind, before), value=-1)
-    return sources, takers.gather(1, input_positions + 1)
+    takes, gives, beyond = (near, far, (0, distance)) if k > 0 else (far, near, (distance, 0))
+    shifted = torch.nn.functional.pad(source_indices[:, gives], beyond, value=-1)
+    # At padding the source is -1 already, so that equal ids of padding do no harm.
+    shifted[:, takes].masked_fill_(sequence_ids[:, takes] != sequence_ids[:, gives], -1)
+    return shifted
+
+
+def _shifted_positions(input_positions: torch.Tensor, shifted_sources: torch.Tensor, k: int) -> torch.Tensor:
+    """`[batch, original_sequence]`: the slot that takes each input slot after the shift, or -1.
+
+    Only the slot `k` before the one that took it can take it now; whether it does, its source says. A slot that is
+    beyond the row, or that of input padding, is cut to some slot of the row, and no such slot names this input slot.
+    """
+    padded_sequence = shifted_sources.shape[1]
+    k = max(-padded_sequence, min(k, padded_sequence))
+    slots = (input_positions - k).clamp_(0, padded_sequence - 1)
+    columns = torch.arange(input_positions.shape[1], device=input_positions.device)
+    return slots.masked_fill_(shifted_sources.gather(1, slots) != columns, -1)
