@@ -66,7 +66,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.section("against the stored run")
         terminalreporter.write(describe(compare(stored, lines)))
     # A part of the suite must not replace the record of all of it.
-    if config.option.keyword or config.option.markexpr or any("::" in argument for argument in config.args):
+    if config.option.keyword or any("::" in argument for argument in config.args):
         return
     for suite in dict.fromkeys(line.suite for line in lines):
         report.write(suite, [line for line in lines if line.suite == suite], pages.RESULTS)

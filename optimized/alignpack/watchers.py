@@ -4,8 +4,8 @@ The only place with private names of PyTorch. Where one of them is missing, ever
 right for everybody.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, TypeVar
 
 import torch
@@ -73,17 +73,18 @@ def is_batched_gradient(tensor: torch.Tensor) -> bool:
     return COMPLETE and _is_batched(tensor)
 
 
-@contextmanager
-def out_of_sight() -> Iterator[None]:
+def out_of_sight() -> AbstractContextManager[Any]:
     """A context in which tensors have values, and nobody sees them, whatever mode or transform is active outside."""
-    with ExitStack() as stack:
-        if torch.is_inference_mode_enabled():
-            stack.enter_context(torch.inference_mode(False))
-        if COMPLETE and _dispatch_modes():
-            stack.enter_context(_disable_current_modes())
-        if COMPLETE and _transforms_active():
-            stack.enter_context(_DisableFuncTorch())
-        yield
+    modes, transforms = COMPLETE and _dispatch_modes(), COMPLETE and _transforms_active()
+    if not (modes or transforms or torch.is_inference_mode_enabled()):
+        return nullcontext()
+    stack = ExitStack()
+    stack.enter_context(torch.inference_mode(False))
+    if modes:
+        stack.enter_context(_disable_current_modes())
+    if transforms:
+        stack.enter_context(_DisableFuncTorch())
+    return stack
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])

@@ -182,12 +182,11 @@ def test_the_private_names_are_there(move: Any, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(primitive, "gather_rows", counting)
     values = torch.randn(*move.taken, 3, requires_grad=True)
     expected = torch.autograd.grad(move(values).sum(), values)[0]
-    assert calls == 1  # of the forward alone: nobody watches the backward
     move(values.detach())
-    assert calls == 1
+    assert calls == 0  # nobody watches
     monkeypatch.setattr(watchers, "COMPLETE", False)
     move(values.detach())
-    assert calls == 2
+    assert calls == 1
     assert_same_bits(torch.autograd.grad(move(values).sum(), values)[0], expected)
     assert_same_bits(torch.vmap(move)(values[None])[0].contiguous(), move(values))
     assert_same_bits(torch.func.jvp(move, (values,), (values,))[1], move.plainly(values) - move.plainly(values * 0))

@@ -52,8 +52,9 @@ def build_fields(
         return numba_cuda.build_fields(tables, device)
     kernels = _kernels()
     batch, documents = tables.lengths.shape
-    lengths = tables.lengths.ctypes.data
-    spans = 0 if tables.spans is None else tables.spans.ctypes.data
+    # Quicker than `ndarray.ctypes`.
+    lengths = tables.lengths.__array_interface__["data"][0]
+    spans = 0 if tables.spans is None else tables.spans.__array_interface__["data"][0]
     row, document, groups = kernels.scan_tables(
         lengths, spans, batch, documents, tables.original_sequence, tables.alignment
     )

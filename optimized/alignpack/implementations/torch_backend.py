@@ -82,6 +82,13 @@ def _look_up(facts: torch.Tensor, runs: torch.Tensor) -> torch.Tensor:
 def gather_rows(values: torch.Tensor, index: torch.Tensor, words: tuple[int, ...]) -> torch.Tensor:
     """`out[b, i] = values[b, index[b, i]]`, and the fill where `index` is -1."""
     source = as_words(values)
+    if (
+        values.ndim == 2
+        and source.dtype == values.dtype
+        and index.numel() <= _BLOCK_WORDS
+        and _takes_most(source, index)
+    ):
+        return _gather_padded(source, index, words)  # ids: nothing to view, nothing to part
     # The result is written through its words and given itself: were it a view of the words, autograd would refuse to
     # let it be changed in place.
     result = values.new_empty(*index.shape, *values.shape[2:])
@@ -100,8 +107,7 @@ def gather_rows(values: torch.Tensor, index: torch.Tensor, words: tuple[int, ...
 
 def _gather_narrow(source: torch.Tensor, index: torch.Tensor, words: tuple[int, ...], out: torch.Tensor) -> None:
     """`[batch, slots]` words into `[batch, columns]`, some rows at a time."""
-    # A shard takes few of many slots, and must not touch the others; the padded form copies all.
-    gather = _gather_padded if 2 * index.shape[1] >= source.shape[1] else _gather_masked
+    gather = _gather_padded if _takes_most(source, index) else _gather_masked
     rows = max(1, _BLOCK_WORDS // index.shape[1])
     if not source.is_cpu or rows >= index.shape[0]:
         gather(source, index, words, out)
@@ -115,12 +121,22 @@ def _gather_masked(source: torch.Tensor, index: torch.Tensor, words: tuple[int, 
     torch.gather(source, 1, index.clamp_min(0), out=out).masked_fill_(index < 0, words[0])
 
 
-def _gather_padded(source: torch.Tensor, index: torch.Tensor, words: tuple[int, ...], out: torch.Tensor) -> None:
-    """`[batch, slots, ...]` words of any strides into `[batch, columns, ...]`, word by word."""
+def _takes_most(source: torch.Tensor, index: torch.Tensor) -> bool:
+    # A shard takes few of many slots, and must not touch the others; the padded form copies all.
+    return 2 * index.shape[1] >= source.shape[1]
+
+
+def _gather_padded(
+    source: torch.Tensor, index: torch.Tensor, words: tuple[int, ...], out: torch.Tensor | None = None
+) -> torch.Tensor:
+    """`[batch, slots, ...]` words of any strides to `[batch, columns, ...]`, word by word."""
     # The fill stands in front of every row, so that -1 + 1 finds it and no mask is needed.
     front = source.new_full((source.shape[0], 1, *source.shape[2:]), words[0])
-    places = (index + 1).view(*index.shape, *[1] * (source.ndim - 2)).expand(out.shape)
-    torch.gather(torch.cat((front, source), dim=1), 1, places, out=out)
+    places = index + 1
+    if source.ndim > 2:
+        trailing = source.shape[2:]
+        places = places.view(*index.shape, *[1] * len(trailing)).expand(*index.shape, *trailing)
+    return torch.gather(torch.cat((front, source), dim=1), 1, places, out=out)
 
 
 def _gather_wide(source: torch.Tensor, index: torch.Tensor, words: tuple[int, ...], out: torch.Tensor) -> None:
