@@ -152,7 +152,7 @@ def read_integer(name: str, value: SupportsIndex) -> int:
 
 def integer_at_least(name: str, value: SupportsIndex, minimum: int) -> int:
     """The value as an int, refused under its name when it is none or too small."""
-    integer = read_integer(name, value)
+    integer = value if type(value) is int else read_integer(name, value)  # the usual case, and quick
     if integer < minimum:
         raise errors.too_small(name, integer, minimum)
     return integer
@@ -192,9 +192,10 @@ def _plain(name: str, table: torch.Tensor) -> torch.Tensor:
         raise errors.not_an_array(name, "torch.Tensor", table)
     table = unwrapped(table)
     kind = not_plain(table)
+    subclass = type(table) is not torch.Tensor
     if kind is None and table.is_meta:
         kind = "a meta tensor, which holds no values"
-    if kind is None and isinstance(table, loaded_class("torch._subclasses.fake_tensor", "FakeTensor")):
+    if kind is None and subclass and isinstance(table, loaded_class("torch._subclasses.fake_tensor", "FakeTensor")):
         kind = "a fake tensor, which holds no values"
     if kind is None and is_wrapped(table):
         kind = "a tensor that torch.func batches or replaces; build the layout outside of the transform"

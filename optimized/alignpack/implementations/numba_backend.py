@@ -61,13 +61,11 @@ def build_fields(
     if row >= 0:
         raise tables.fault(row, document)
     padded_sequence = tables.padded_sequence(groups)
-    fields = (
-        # The device by name: there may be another default.
-        torch.empty(batch, padded_sequence, dtype=torch.int64, device=device),
-        torch.empty(batch, tables.original_sequence, dtype=torch.int64, device=device),
-        torch.empty(batch, padded_sequence, dtype=torch.int64, device=device),
-        torch.empty(batch, padded_sequence, dtype=torch.int64, device=device),
-    )
+    # The device by name: there may be another default.
+    source_indices = torch.empty(batch, padded_sequence, dtype=torch.int64, device=device)
+    input_positions = torch.empty(batch, tables.original_sequence, dtype=torch.int64, device=device)
+    position_ids, sequence_ids = torch.empty_like(source_indices), torch.empty_like(source_indices)
+    fields = source_indices, input_positions, position_ids, sequence_ids
     arguments = (
         lengths,
         spans,
@@ -75,9 +73,14 @@ def build_fields(
         tables.original_sequence,
         padded_sequence,
         tables.alignment,
-        *(field.data_ptr() for field in fields),
+        source_indices.data_ptr(),
+        input_positions.data_ptr(),
+        position_ids.data_ptr(),
+        sequence_ids.data_ptr(),
     )
-    over_parts(sum(field.nbytes for field in fields), batch, kernels.fill_fields, arguments, (tables, fields))
+    over_parts(
+        3 * source_indices.nbytes + input_positions.nbytes, batch, kernels.fill_fields, arguments, (tables, fields)
+    )
     return fields
 
 
