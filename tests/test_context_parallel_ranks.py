@@ -5,34 +5,27 @@ checks of all files in `tests/parallel`, and every check is a test here.
 """
 
 import time
-from functools import cache
 from pathlib import Path
 
 import pytest
-from tests.parallel.launching import FOLDER, LAUNCH_TIMEOUT, failures, launch
+from tests.parallel.launching import FOLDER, LAUNCH_TIMEOUT, SIZES, failures, launch, launched
 from tests.parallel.ranks import checks_of
 
 FILES = [FOLDER / f"{name}.py" for name in ("gathering", "sharding", "refusing")]
 CHECKS = [name for path in FILES for name in checks_of(path)]
-SIZES = [2, 4, pytest.param(8, marks=pytest.mark.nightly)]
-
-
-@cache
-def launched(size: int) -> tuple[list[dict[str, str]], list[int]]:
-    return launch(size, FILES)
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("check", CHECKS)
 def test_ranks(check: str, size: int) -> None:
-    results, _ = launched(size)
+    results, _ = launched(size, *FILES)
     if found := failures(results, check):
         pytest.fail(found, pytrace=False)
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_ranks_leave_in_order(size: int) -> None:
-    _, statuses = launched(size)
+    _, statuses = launched(size, *FILES)
     assert statuses == [0] * size
 
 

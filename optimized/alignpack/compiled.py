@@ -1,8 +1,8 @@
 """The door for compiled code: the primitive in plain tensor operations.
 
 A compiler fuses them with what stands around the call, and an exported program needs neither alignpack's kernels nor its
-operator. The bits travel as integers, because Inductor computes bfloat16 and
-float16 in float32, which changes NaN payloads, and has no operations for float8 and uint16.
+operator. The bits travel as integers, because Inductor computes bfloat16 and float16 in float32, which changes NaN
+payloads, and has no operations for float8 and uint16.
 """
 
 import math
@@ -77,10 +77,10 @@ class _TracedGather(torch.autograd.Function):
 
 def gather_plainly(values: torch.Tensor, index: torch.Tensor, words: tuple[int, ...]) -> torch.Tensor:
     """The same result by operations on the values themselves, of which PyTorch knows every derivative and batch."""
-    return _gather(values, index, _as_number(words, values))
+    return _gather(values, index, _fill_tensor(words, values))
 
 
-def _as_number(words: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
+def _fill_tensor(words: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
     return torch.tensor(words, dtype=WORD_DTYPES[like.dtype], device=like.device).view(like.dtype)
 
 
@@ -109,7 +109,7 @@ def _differentiable(
 
     So PyTorch must differentiate the operations itself, and integers, which keep all bits, have no derivatives.
     """
-    fill = _as_number(words, values)
+    fill = _fill_tensor(words, values)
     # A scatter, because its derivative is a gather. Input padding goes to one column more, which is cut.
     batch, columns = index.shape
     trailing = [1] * (values.ndim - 2)

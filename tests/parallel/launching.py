@@ -6,13 +6,24 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import cache
 from pathlib import Path
 
+import pytest
 from tests.parallel.ranks import PASSED
 
 FOLDER = Path(__file__).parent
 LAUNCH_TIMEOUT = 150
 """Seconds for all checks together; one that hangs takes 20 of them."""
+
+SIZES = [2, 4, pytest.param(8, marks=pytest.mark.nightly)]
+"""How many ranks the checks run on."""
+
+
+@cache
+def launched(size: int, *files: Path) -> tuple[list[dict[str, str]], list[int]]:
+    """`launch`, once for all tests that ask for the same."""
+    return launch(size, list(files))
 
 
 def launch(size: int, files: list[Path]) -> tuple[list[dict[str, str]], list[int]]:
