@@ -125,7 +125,7 @@ def tables(draw: st.DrawFn) -> Tables:
 
 
 _CORRUPTIONS = st.sampled_from(
-    ("any", "any", "any", "short span", "span past the row", "absent span", "ignored", "wrap")
+    ("any", "any", "short span", "span past the row", "absent span", "ignored", "two rows", "wrap", "wrap")
 )
 
 
@@ -157,14 +157,22 @@ def corrupted_tables(draw: st.DrawFn) -> Tables:
             # Negative numbers that mean something elsewhere: a document that is neither present nor absent.
             row, document = draw(st.integers(0, batch - 1)), draw(st.integers(0, documents - 1))
             spans[row, document] = draw(st.sampled_from(ABSENT))
-            lengths[row, document] = draw(st.sampled_from((-1, -100, -999, -1001)))
-        case "wrap" if documents > 1 and batch > 0:
-            # Twice the limit wraps to -2, and with 2 more to 0, which seems to fit.
-            row = draw(st.integers(0, batch - 1))
-            limit = torch.iinfo(spans.dtype).max
-            entries = draw(st.permutations(([limit, limit, 2] + [0] * documents)[:documents]))
-            lengths[row] = torch.tensor([min(entry, 1) for entry in entries])
-            spans[row] = torch.tensor(entries)
+            lengths[row, document] = draw(st.sampled_from((-1, -100, -999, -1001, -1001)))
+        case "two rows" if batch > 1 and documents > 1:
+            # The first fault by row is not the first by column, nor the first that looking at lengths alone finds.
+            spans[0, documents - 1] = draw(st.sampled_from((-1, -5)))
+            lengths[1, 0] = -1
+        case "wrap" if batch > 0:
+            # Twice the limit wraps to -2, and 2 more to 0: three more documents, and the total seems to be what it was.
+            row, limit = draw(st.integers(0, batch - 1)), torch.iinfo(spans.dtype).max
+            entries = draw(st.permutations((limit, limit, 2)))
+            more = [torch.zeros(batch, 3, dtype=table.dtype) for table in changed]
+            more[0][row] = 1
+            more[-1][row] = torch.tensor(entries)
+            changed = [
+                torch.cat([table, columns.view(*table.shape[:-1], 3)], dim=-1)
+                for table, columns in zip(changed, more, strict=True)
+            ]
         case _:
             for _ in range(draw(st.integers(1, 3))):
                 table = draw(st.sampled_from(changed))
@@ -266,7 +274,13 @@ def shiftings(draw: st.DrawFn) -> Shifting:
 def _divisible(draw: st.DrawFn) -> tuple[Tables, int]:
     """Arguments of a layout that divides into 1 to 4 shards, and into how many."""
     size = draw(st.integers(1, 4))
-    arguments = draw(tables())
+    if draw(st.integers(0, 4)) == 4:
+        # A document that fills its row: there alone does going round in the row not meet padding or another document.
+        alignment = draw(_ALIGNMENT)
+        slots = size * alignment
+        arguments = Tables(torch.tensor([[slots], [1]]), None, (2, slots), alignment)
+    else:
+        arguments = draw(tables())
     return replace(arguments, length_multiple=size * arguments.alignment), size
 
 
