@@ -188,6 +188,21 @@ def not_a_name(value: object) -> TypeError:
     return TypeError(f"backend must be a name or None, got {value!r}")
 
 
+def no_backend_runs(device: object, overview: str) -> RuntimeError:
+    """A device that nothing serves; `overview` says of every backend why it does or does not run."""
+    return RuntimeError(f"no backend runs on {device}: {overview}")
+
+
+def unknown_backend(origin: str, name: str, device: object, overview: str) -> ValueError:
+    """A name that no backend has; `origin` is the argument or the variable that held it."""
+    return ValueError(f"{origin}={name!r} is no backend; on {device}: {overview}")
+
+
+def unavailable_backend(origin: str, name: str, device: object, reason: str, overview: str) -> RuntimeError:
+    """A backend that cannot run where it is to."""
+    return RuntimeError(f"{origin}={name!r} does not run on {device}: {reason}; on {device}: {overview}")
+
+
 # --- context parallelism ----------------------------------------------------------------------------------------------
 
 

@@ -96,7 +96,8 @@ class PackedSequenceLayout:
         """The part of every row that rank `rank` of `size` holds under contiguous context parallelism.
 
         Raises:
-            ValueError: `size` or `rank` is out of range, or the cut would fall inside a group.
+            TypeError: `size` or `rank` is no integer.
+            ValueError: one of them is out of range, or the cut would fall inside a group.
         """
         size = at_least("size", size, 1)
         rank = at_least("rank", rank, 0)
