@@ -91,5 +91,5 @@ wheel: $(STAMP)
 	$(BIN)/python .ci/check_wheel.py dist/*.whl
 
 clean:
-	rm -rf .venv .venv-cuda dist build fuzz-report.json .alignpack-fuzz .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .benchmarks
+	rm -rf .venv .venv-cuda dist build fuzz-report.json gpu-check .alignpack-fuzz .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .benchmarks
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -42,7 +42,22 @@ ARGUMENTS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"input_shape": (-1, 8)}, ValueError, "input_shape[0] must be at least 0, got -1"),
     ({"input_shape": (1, 8.0)}, TypeError, "input_shape[1] must be an integer, got 8.0"),
     ({"input_shape": (1, 2**31)}, ValueError, "input_shape[1] must be at most 2147483647, got 2147483648"),
-    ({"input_shape": (1, 8, 5)}, ValueError, "input_shape must be (batch, original_sequence), got (1, 8, 5)"),
+    (
+        {"input_shape": (1, 8, 5)},
+        ValueError,
+        "input_shape must be (batch, original_sequence), got (1, 8, 5); pass values.shape[:2]",
+    ),
+    ({"input_shape": (8,)}, ValueError, "input_shape must be (batch, original_sequence), got (8,)"),
+    (
+        {"input_shape": torch.zeros(2, 8)},
+        TypeError,
+        "input_shape must be (batch, original_sequence), got Tensor; pass values.shape[:2]",
+    ),
+    (
+        {"input_shape": np.array(8)},
+        TypeError,
+        "input_shape must be (batch, original_sequence), got ndarray; pass values.shape[:2]",
+    ),
     ({"input_shape": 8}, TypeError, "input_shape must be (batch, original_sequence), got 8"),
     (
         {"seq_lens": torch.tensor([[3.0, 2.0]])},
@@ -413,6 +428,20 @@ def test_shards(target: Target) -> None:
                 "length_multiple=16"
             ),
         ),
+        (  # Python refuses to write such integers
+            *(0, 10**5000, ValueError),
+            (
+                "a packed row of 8 slots cannot be cut into size=an integer of 16610 bits shards of whole groups of 4; "
+                "build the layout with length_multiple=an integer of 16612 bits"
+            ),
+        ),
+        (
+            *(10**5000, 10**5000, ValueError),
+            (
+                "rank must be at least 0 and below size, got rank=an integer of 16610 bits of size=an integer of "
+                "16610 bits"
+            ),
+        ),
     ):
         with pytest.raises(error) as caught:
             layout.shard(rank, size)
@@ -427,8 +456,8 @@ def test_a_layout_is_sliced_by_rows_only(target: Target) -> None:
         with pytest.raises(TypeError) as caught:
             layout[key]
         assert str(caught.value) == f"a layout is sliced by rows, layout[i:j], got {key!r}"
-    for step in (-1, 0):
-        with pytest.raises(ValueError, match=rf"^a layout is sliced forward, .* got {step}$"):
+    for step, shown in ((-1, "-1"), (0, "0"), (-(10**5000), "an integer of 16610 bits")):
+        with pytest.raises(ValueError, match=rf"^a layout is sliced forward, .* got {shown}$"):
             layout[::step]
 
 

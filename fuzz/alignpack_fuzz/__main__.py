@@ -29,6 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from alignpack_fuzz.targets import find_target
 
     options = _parser().parse_args(arguments)
+    if options.report is not None and not options.report.parent.is_dir():
+        # Now, and not after hours of running.
+        print(f"alignpack-fuzz: there is no folder {options.report.parent} for the report", file=sys.stderr)
+        return USAGE
     try:
         if options.faults:
             from alignpack_fuzz.faults.running import run_faults
@@ -56,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
         "--laws", default="", help="core, strict, or names of laws, with commas; default: all that apply"
     )
     parser.add_argument("--examples", type=_positive, metavar="N", help=f"examples per law, default {EXAMPLES}")
-    parser.add_argument("--minutes", type=float, metavar="M", help="go round all laws with new examples for so long")
+    parser.add_argument("--minutes", type=_minutes, metavar="M", help="go round all laws with new examples for so long")
     parser.add_argument("--seed", type=int, help="of the examples; default: a new one, which is printed")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write a JSON report")
     parser.add_argument(
@@ -85,11 +89,13 @@ def _fuzz(target: "Target", laws: "list[Law]", options: argparse.Namespace) -> i
         print("interrupted", file=sys.stderr)
     progress.clear()
     found = [run for run in runs.values() if run.error is not None]
+    unreached = [run for run in runs.values() if run.error is None and run.examples == 0]
     for run in found:
         replay = f"alignpack-fuzz --target {options.target} --laws {run.law.name} --seed {seed}"
         print(f"\n{report.finding(run, replay)}")
     examples = sum(run.examples for run in runs.values())
-    print(f"{len(laws) - len(found)} laws hold, {len(found)} are broken; {examples} examples")
+    unknown = f", {len(unreached)} were not reached" if unreached else ""
+    print(f"{len(laws) - len(found) - len(unreached)} laws hold, {len(found)} are broken{unknown}; {examples} examples")
     if options.report is not None:
         options.report.write_text(json.dumps(report.as_json(list(runs.values()), seed), indent=2) + "\n")
     return FOUND if found else CLEAN
@@ -137,7 +143,8 @@ class _Progress:
 
     def done(self, run: "Run") -> None:
         if not self._terminal:
-            result = "holds" if run.error is None else "BROKEN"
+            unbroken = "holds" if run.examples else "not reached"
+            result = unbroken if run.error is None else "BROKEN"
             print(f"{run.law.name}: {result}, {run.examples} examples in {run.seconds:.1f} s", flush=True)
 
     def clear(self) -> None:
@@ -146,8 +153,22 @@ class _Progress:
 
 
 def _positive(text: str) -> int:
-    if (number := int(text)) < 1:
+    try:
+        number = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+    if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is less than 1")
+    return number
+
+
+def _minutes(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
+    if not 0 < number < math.inf:  # NaN would never be over
+        raise argparse.ArgumentTypeError(f"{text} is no time: it must be above 0 and finite")
     return number
 
 

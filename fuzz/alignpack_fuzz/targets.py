@@ -224,6 +224,8 @@ def find_target(description: str) -> Target:
 
 
 def _load_module(name: str) -> ModuleType:
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise ValueError(f"{name!r} is no name of a module; a file ends in .py")
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

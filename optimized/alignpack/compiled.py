@@ -18,6 +18,9 @@ from alignpack.watchers import constant_when_compiled, dual_level_open, transfor
 _DIFFERENTIATED = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128)
 
 
+_KINDS = {kind.__name__: kind for kind in (TypeError, ValueError, RuntimeError)}
+
+
 def traced_choice(
     fill: Fill, dtype: torch.dtype, fill_name: str, backend: str | None, device: torch.device
 ) -> tuple[tuple[int, ...], Backend]:
@@ -32,21 +35,31 @@ def traced_choice(
         fill = math.copysign(fill, fill)
     elif isinstance(fill, int):
         fill = next(iter({fill: None}))
-    choice = _choice_or_error(fill, dtype, fill_name, backend, device)
-    if isinstance(choice, Exception):
-        raise choice  # here and not below, where Dynamo would call it an error of its own
-    return choice
+    refusal = _refusal(fill, dtype, fill_name, backend, device)
+    if refusal is not None:
+        # Here and not below, where Dynamo would call it an error of its own; and made here, or it would lose the text.
+        kind, text = refusal
+        raise _KINDS[kind](text)
+    return _choice(fill, dtype, fill_name, backend, device)
 
 
 @constant_when_compiled
-def _choice_or_error(
+def _choice(
     fill: Fill, dtype: torch.dtype, fill_name: str, backend: str | None, device: torch.device
-) -> tuple[tuple[int, ...], Backend] | Exception:
+) -> tuple[tuple[int, ...], Backend]:
+    return fill_words(as_number(fill, dtype, fill_name), dtype, fill_name), select_backend(backend, device)
+
+
+@constant_when_compiled
+def _refusal(
+    fill: Fill, dtype: torch.dtype, fill_name: str, backend: str | None, device: torch.device
+) -> tuple[str, str] | None:
+    """The kind and the text of the error, as strings, which are constants to Dynamo where classes and errors are none."""
     try:
-        words = fill_words(as_number(fill, dtype, fill_name), dtype, fill_name)
-        return words, select_backend(backend, device)
+        _choice(fill, dtype, fill_name, backend, device)
     except (TypeError, ValueError, RuntimeError) as error:
-        return error
+        return type(error).__name__, str(error)
+    return None
 
 
 def gather_rows_traced(

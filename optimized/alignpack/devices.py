@@ -33,7 +33,8 @@ def warmup(device: torch.device | str | int | None = None) -> None:
         device: the device; None: the current CUDA device, or the CPU if there is none.
 
     Raises:
-        RuntimeError: no backend runs on the device, or a graph is being captured.
+        ValueError: `ALIGNPACK_BACKEND` names no backend.
+        RuntimeError: no backend, or not that one, runs on the device; or a graph is being captured.
 
     Example:
         >>> warmup("cpu")

@@ -143,18 +143,23 @@ class PackedSequenceLayout(TensorRecord):
         if unknown := [key for key in fills if key not in batch]:
             raise errors.unknown_fills(unknown, list(batch))
         index, inverse = self.source_indices, self.input_positions
-        ready = {
+        choices = {
             key: check_move(values, inverse, fills.get(key, 0), backend, f"batch[{key!r}]", f"fill[{key!r}]")
             for key, values in batch.items()
         }
-        return {key: gather_rows(batch[key], index, inverse, *how) for key, how in ready.items()}
+        return {key: gather_rows(batch[key], index, inverse, *choice) for key, choice in choices.items()}
 
     def __getitem__(self, rows: slice) -> "PackedSequenceLayout":
-        """The layout of those rows, `layout[i:j]`, in memory of its own.
+        """The layout of those rows, `layout[i:j]`, in memory of its own and as wide as before.
 
         Raises:
-            TypeError: the subscript is no slice.
+            TypeError: the subscript is no slice of integers.
             ValueError: the step is not positive.
+
+        Example:
+            >>> layout = packed_layout(torch.tensor([[3], [1]]), None, (2, 3), alignment=2)
+            >>> layout[1:].source_indices
+            tensor([[ 0, -1, -1, -1]])
         """
         if not isinstance(rows, slice):
             raise errors.not_rows(rows)
@@ -177,7 +182,8 @@ class PackedSequenceLayout(TensorRecord):
             The layout of the columns `[rank * width, (rank + 1) * width)`, where `width` is `padded_sequence / size`.
 
         Raises:
-            ValueError: `size` or `rank` is out of range, or the cut would fall inside a group; the message says which
+            TypeError: `size` or `rank` is no integer.
+            ValueError: one of them is out of range, or the cut would fall inside a group; the message says which
                 `length_multiple` to build the layout with.
 
         Example:
@@ -203,6 +209,9 @@ class PackedSequenceLayout(TensorRecord):
             k: how far: 1 takes the next token, -1 the one before, 0 gives the layout itself. Where `k` is longer than
                 the documents, no slot takes anything.
 
+        Returns:
+            A layout of the same shapes; `k` of 0 gives this one.
+
         Raises:
             TypeError: `k` is no integer.
             ValueError: the layout is a shard, whose tokens may come from other ranks: shift first, then cut.
@@ -225,6 +234,9 @@ class PackedSequenceLayout(TensorRecord):
 
         Args:
             ratio: slots of a group; it divides the alignment.
+
+        Returns:
+            `CompressionGroups`: four tensors `[batch, slots / ratio]` and two `[batch, slots]`.
 
         Raises:
             TypeError: `ratio` is no integer.
@@ -277,10 +289,13 @@ def packed_layout(
         device: where the layout's tensors live; None: where `seq_lens` lives.
         backend: the implementation by name; None takes `ALIGNPACK_BACKEND` or the fastest that runs.
 
+    Returns:
+        The layout: fields `[batch, padded_sequence]` and `[batch, original_sequence]`, int64, on `device`.
+
     Raises:
         TypeError: a table is no tensor with values, or an integer is none.
-        ValueError: an argument is out of range, shapes or dtypes do not match, or packed rows would exceed 2**31 - 1
-            slots.
+        ValueError: an argument is out of range, shapes or dtypes do not match, packed rows would exceed 2**31 - 1
+            slots, or there is no such backend.
         LayoutError: the first document, in row-major order, that the input row cannot hold; its `row` and `document`
             say which.
         RuntimeError: the backend does not run on this device.

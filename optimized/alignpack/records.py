@@ -27,7 +27,11 @@ class TensorRecord:
         )
 
     def to(self, device: torch.device | str | int, non_blocking: bool = False) -> Self:
-        """The same with every tensor on that device; `non_blocking` is that of `torch.Tensor.to`."""
+        """The same with every tensor on that device; `non_blocking` is that of `torch.Tensor.to`.
+
+        Raises:
+            TypeError, RuntimeError: PyTorch's own, for what is no device or one that cannot be had.
+        """
         target = torch.device(device)  # a dtype, which Tensor.to would take as well, would round the maps
         return self._map(lambda tensor: tensor.to(target, non_blocking=non_blocking))
 

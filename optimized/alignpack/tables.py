@@ -205,7 +205,7 @@ def _plain(name: str, table: torch.Tensor) -> torch.Tensor:
 
 
 def _read_input_shape(input_shape: Sequence[int]) -> tuple[int, int]:
-    if not isinstance(input_shape, Iterable):
+    if not isinstance(input_shape, Iterable) or getattr(input_shape, "ndim", 1) != 1:  # the values for their shape
         raise errors.not_a_shape(input_shape)
     shape = tuple(input_shape)
     if len(shape) != 2:

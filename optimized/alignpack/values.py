@@ -43,7 +43,7 @@ def check_values(values: torch.Tensor, name: str) -> None:
     """Refuse, under the argument's name, what is no plain tensor of a supported dtype.
 
     Raises:
-        TypeError: always this.
+        TypeError: it is none.
     """
     if not isinstance(values, torch.Tensor):
         raise errors.not_an_array(name, "torch.Tensor", values)
@@ -57,7 +57,7 @@ def check_fit(values: torch.Tensor, like: torch.Tensor, name: str) -> None:
     """Refuse values that do not have the rows, the slots and the device of the map `like`.
 
     Raises:
-        ValueError: always this.
+        ValueError: they do not.
     """
     if values.shape[:2] != like.shape:
         raise errors.bad_values_shape(name, tuple(values.shape), tuple(like.shape))

@@ -1,7 +1,7 @@
 """Who looks at a call: autograd, modes and transforms of PyTorch.
 
-The only place with private names of PyTorch. Where one of them is missing, every call takes the long way, which is
-right for everybody.
+The place for private names of PyTorch (`docs/design.md` says what stands elsewhere). Where one of them is missing, every
+call takes the long way, which is right for everybody.
 """
 
 from collections.abc import Callable

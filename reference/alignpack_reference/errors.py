@@ -91,13 +91,15 @@ def too_large(name: str, value: int, maximum: int) -> ValueError:
 
 
 def not_a_shape(value: object) -> TypeError:
-    """An input shape that is no sequence."""
-    return TypeError(f"input_shape must be (batch, original_sequence), got {value!r}")
+    """An input shape that is no sequence, as the values themselves are none."""
+    shown = f"{type(value).__name__}; pass values.shape[:2]" if hasattr(value, "shape") else repr(value)
+    return TypeError(f"input_shape must be (batch, original_sequence), got {shown}")
 
 
-def bad_input_shape(value: object) -> ValueError:
+def bad_input_shape(value: tuple[object, ...]) -> ValueError:
     """An input shape that is no pair."""
-    return ValueError(f"input_shape must be (batch, original_sequence), got {value!r}")
+    hint = "; pass values.shape[:2]" if len(value) > 2 else ""
+    return ValueError(f"input_shape must be (batch, original_sequence), got {value!r}{hint}")
 
 
 def too_wide(
@@ -133,14 +135,14 @@ def different_tables(shape: tuple[int, ...], padded_shape: tuple[int, ...]) -> V
 
 def bad_shard(rank: int, size: int) -> ValueError:
     """A rank that does not exist."""
-    return ValueError(f"rank must be at least 0 and below size, got rank={rank} of size={size}")
+    return ValueError(f"rank must be at least 0 and below size, got rank={_shown(rank)} of size={_shown(size)}")
 
 
 def uneven_shards(padded_sequence: int, size: int, alignment: int, length_multiple: int) -> ValueError:
     """A packed row that cannot be cut into shards without cutting a group."""
     return ValueError(
-        f"a packed row of {padded_sequence} slots cannot be cut into size={size} shards of whole groups of "
-        f"{alignment}; build the layout with length_multiple={length_multiple}"
+        f"a packed row of {padded_sequence} slots cannot be cut into size={_shown(size)} shards of whole groups of "
+        f"{alignment}; build the layout with length_multiple={_shown(length_multiple)}"
     )
 
 
@@ -173,7 +175,7 @@ def not_rows(key: object) -> TypeError:
 
 def not_forward(step: int) -> ValueError:
     """Rows in another order than that of the layout."""
-    return ValueError(f"a layout is sliced forward, layout[i:j:step] with a step of at least 1, got {step}")
+    return ValueError(f"a layout is sliced forward, layout[i:j:step] with a step of at least 1, got {_shown(step)}")
 
 
 def not_a_mapping(value: object) -> TypeError:
@@ -184,6 +186,21 @@ def not_a_mapping(value: object) -> TypeError:
 def not_a_name(value: object) -> TypeError:
     """A backend that is given as something else than its name."""
     return TypeError(f"backend must be a name or None, got {value!r}")
+
+
+def no_backend_runs(device: object, overview: str) -> RuntimeError:
+    """A device that nothing serves; `overview` says of every backend why it does or does not run."""
+    return RuntimeError(f"no backend runs on {device}: {overview}")
+
+
+def unknown_backend(origin: str, name: str, device: object, overview: str) -> ValueError:
+    """A name that no backend has; `origin` is the argument or the variable that held it."""
+    return ValueError(f"{origin}={name!r} is no backend; on {device}: {overview}")
+
+
+def unavailable_backend(origin: str, name: str, device: object, reason: str, overview: str) -> RuntimeError:
+    """A backend that cannot run where it is to."""
+    return RuntimeError(f"{origin}={name!r} does not run on {device}: {reason}; on {device}: {overview}")
 
 
 # --- context parallelism ----------------------------------------------------------------------------------------------

@@ -96,7 +96,8 @@ class PackedSequenceLayout:
         """The part of every row that rank `rank` of `size` holds under contiguous context parallelism.
 
         Raises:
-            ValueError: `size` or `rank` is out of range, or the cut would fall inside a group.
+            TypeError: `size` or `rank` is no integer.
+            ValueError: one of them is out of range, or the cut would fall inside a group.
         """
         size = at_least("size", size, 1)
         rank = at_least("rank", rank, 0)
@@ -283,7 +284,7 @@ def _table(name: str, table: NDArray[np.integer], batch: int) -> NDArray[np.inte
 
 
 def _input_shape(input_shape: Sequence[int]) -> tuple[int, int]:
-    if not isinstance(input_shape, Iterable):
+    if not isinstance(input_shape, Iterable) or getattr(input_shape, "ndim", 1) != 1:  # the values for their shape
         raise errors.not_a_shape(input_shape)
     shape = tuple(input_shape)
     if len(shape) != 2:

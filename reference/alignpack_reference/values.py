@@ -98,6 +98,12 @@ def pack_adjoint(layout: "PackedSequenceLayout", gradient: Array) -> Array:
     Raises:
         TypeError: the array or its dtype is not supported.
         ValueError: the array does not fit the layout.
+
+    Example:
+        >>> from alignpack_reference import packed_layout
+        >>> layout = packed_layout(np.array([[3, 2]]), np.array([[4, 4]]), (1, 8), 4)
+        >>> pack_adjoint(layout, np.array([[1, 2, 3, 4, 5, 6, 7, 8]]))
+        array([[1, 2, 3, 0, 5, 6, 0, 0]])
     """
     _check_dtype(gradient)
     _check_shape(gradient, layout.source_indices.shape)
@@ -119,6 +125,12 @@ def restore_adjoint(layout: "PackedSequenceLayout", gradient: Array) -> Array:
     Raises:
         TypeError: the array or its dtype is not supported.
         ValueError: the array does not fit the layout.
+
+    Example:
+        >>> from alignpack_reference import packed_layout
+        >>> layout = packed_layout(np.array([[3]]), np.array([[4]]), (1, 4), 2, minimum_length=6)
+        >>> restore_adjoint(layout, np.array([[1, 2, 3, 4]]))
+        array([[1, 2, 3, 0, 0, 0]])
     """
     _check_dtype(gradient)
     _check_shape(gradient, layout.input_positions.shape)

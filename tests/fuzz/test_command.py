@@ -98,7 +98,17 @@ def test_a_time_goes_round_until_it_is_up(tmp_path: Path) -> None:
     assert report["laws"][0]["examples"] > 5
 
 
-def test_an_interrupt_ends_with_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_law_that_no_example_reached_does_not_hold(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--laws", "fields_are_right,layouts_are_packed", "--minutes", "0.0000001"]
+    status, report = run(tmp_path, *arguments)
+    assert status == 0
+    assert {law["examples"] for law in report["laws"]} == {0}
+    assert "0 laws hold, 0 are broken, 2 were not reached; 0 examples" in capsys.readouterr().out
+
+
+def test_an_interrupt_ends_with_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
@@ -106,6 +116,7 @@ def test_an_interrupt_ends_with_the_report(tmp_path: Path, monkeypatch: pytest.M
     status, report = run(tmp_path, "--laws", "core")
     assert status == 0
     assert {law["examples"] for law in report["laws"]} == {0}
+    assert f"0 laws hold, 0 are broken, {len(report['laws'])} were not reached" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -115,6 +126,9 @@ def test_an_interrupt_ends_with_the_report(tmp_path: Path, monkeypatch: pytest.M
         (["--target", "no_such_module"], "there is no module no_such_module"),
         (["--target", "no_such_file.py"], "there is no file no_such_file.py"),
         (["--target", "json"], "json has no function packed_layout"),
+        (["--target", "."], "'.' is no name of a module; a file ends in .py"),
+        (["--target", "../yours"], "'../yours' is no name of a module; a file ends in .py"),
+        (["--report", "no_such_folder/report.json"], "there is no folder no_such_folder for the report"),
         (
             ["--target", "alignpack:backend=nothing"],
             "alignpack:backend=nothing is not one of alignpack:backend=numba, alignpack:backend=torch",
@@ -126,11 +140,20 @@ def test_wrong_usage(arguments: list[str], message: str, capsys: pytest.CaptureF
     assert message in capsys.readouterr().err
 
 
-def test_wrong_options_are_wrong_usage() -> None:
-    for arguments in (["--examples", "0"], ["--nothing"]):
+def test_wrong_options_are_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, message in (
+        (["--examples", "0"], "0 is less than 1"),
+        (["--examples", "many"], "'many' is no whole number"),
+        (["--minutes", "0"], "0 is no time: it must be above 0 and finite"),
+        (["--minutes", "nan"], "nan is no time: it must be above 0 and finite"),
+        (["--minutes", "inf"], "inf is no time: it must be above 0 and finite"),
+        (["--minutes", "long"], "'long' is no number"),
+        (["--nothing"], "unrecognized arguments: --nothing"),
+    ):
         with pytest.raises(SystemExit) as caught:
             command.main(arguments)
         assert caught.value.code == 2
+        assert message in capsys.readouterr().err
 
 
 def test_without_hypothesis_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

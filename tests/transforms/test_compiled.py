@@ -335,3 +335,23 @@ def test_what_is_refused_eagerly_is_refused_when_compiled(layout: PackedSequence
         torch._dynamo.reset()
         with pytest.raises(error, match=text):
             function(values, fill, backend)
+
+
+@pytest.mark.parametrize(
+    ("values", "fill", "backend"),
+    [
+        (torch.zeros(2, 8), 0, None),
+        (torch.zeros(2, 7, dtype=torch.int64), 0.5, None),
+        (torch.zeros(2, 7), 1j, None),
+        (torch.zeros(2, 7), 0, "fast"),
+    ],
+)
+def test_a_refusal_in_one_graph_keeps_its_text(
+    layout: PackedSequenceLayout, values: torch.Tensor, fill: Any, backend: str | None
+) -> None:
+    with pytest.raises((TypeError, ValueError)) as eager:
+        layout.pack(values, fill, backend=backend)
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.Unsupported) as caught:
+        compiled(lambda values: layout.pack(values, fill, backend=backend), backend="eager")(values)
+    assert f"{type(eager.value).__name__}({str(eager.value)!r})" in str(caught.value)

@@ -82,14 +82,14 @@ def select_backend(name: str | None, device: torch.device) -> Backend:
         for backend in BACKENDS.values():
             if backend.unavailable(device) is None:
                 return backend
-        raise RuntimeError(f"no backend runs on {device}: {_overview(device)}")
+        raise errors.no_backend_runs(device, _overview(device))
     if not isinstance(name, str):
         raise errors.not_a_name(name)
     if name not in BACKENDS:
-        raise ValueError(f"{origin}={name!r} is no backend; on {device}: {_overview(device)}")
+        raise errors.unknown_backend(origin, name, device, _overview(device))
     backend = BACKENDS[name]
     if (reason := backend.unavailable(device)) is not None:
-        raise RuntimeError(f"{origin}={name!r} does not run on {device}: {reason}; on {device}: {_overview(device)}")
+        raise errors.unavailable_backend(origin, name, device, reason, _overview(device))
     return backend
 
 
