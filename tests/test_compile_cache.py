@@ -8,8 +8,10 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import llvmlite
 import numba
 import pytest
 from numba.core import caching
@@ -93,9 +95,12 @@ def test_a_damaged_file_is_replaced(folder: Path, damage: Callable[[Path], None]
     assert taken_from_disk(new_process())
 
 
-def test_code_of_another_version_is_replaced(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("compiler", [numba, llvmlite])
+def test_code_of_another_version_is_replaced(
+    folder: Path, compiler: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(numba, "__version__", "0.0.1")
+        patch.setattr(compiler, "__version__", "0.0.1")
         assert not taken_from_disk(new_process())
         assert taken_from_disk(new_process())
     assert not taken_from_disk(new_process())

@@ -5,8 +5,11 @@ and the laws are what shows that they are right.
 """
 
 import dataclasses
+import gc
 import subprocess
 import sys
+import threading
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -260,6 +263,33 @@ def test_a_pool_that_takes_no_work_any_more(three_threads: list[int], monkeypatc
     layout = packed_layout(lengths, padded, shape, 4, backend="numba")
     assert layout.equal(packed_layout(lengths, padded, shape, 4, backend="torch"))
     assert three_threads == []
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_a_part_holds_the_memory_that_it_writes_when_its_caller_is_gone() -> None:
+    class Memory:
+        pass
+
+    memory = Memory()
+    alive, interrupted, looked = weakref.ref(memory), threading.Event(), threading.Event()
+    found: list[bool] = []
+
+    def kernel(first: int, _last: int) -> int:
+        if first == 0:
+            raise KeyboardInterrupt
+        interrupted.wait(10)
+        gc.collect()
+        found.append(alive() is not None)
+        looked.set()
+        return -1
+
+    try:
+        host_threads.over_parts(1, 2, kernel, (), memory)
+    except KeyboardInterrupt:
+        del memory
+        interrupted.set()
+    assert looked.wait(10)
+    assert found == [True]
 
 
 def test_the_first_wrong_entry_of_all_parts_is_named(three_threads: list[int]) -> None:
