@@ -30,7 +30,8 @@ class LengthTables:
     """What `packed_layout` is given: the arguments are checked, what the tables say about documents is not.
 
     Attributes:
-        lengths: `[batch, documents]` int64, contiguous, on the host; 0 or -1000 where there is no document.
+        lengths: `[batch, documents]` int64, contiguous, on the host, in memory of its own; 0 or -1000 where there is no
+            document.
         spans: the same for the slots that documents occupy; None: their lengths.
         original_sequence: slots of an input row.
         alignment: documents start at multiples of it, in slots.
@@ -38,8 +39,8 @@ class LengthTables:
         length_multiple: packed rows have a multiple of so many slots, if it is given.
     """
 
-    lengths: NDArray[np.int64]
-    spans: NDArray[np.int64] | None
+    lengths: torch.Tensor
+    spans: torch.Tensor | None
     original_sequence: int
     alignment: int
     minimum_length: int
@@ -126,8 +127,7 @@ def place_documents(tables: LengthTables) -> DocumentTables:
         LayoutError: the first document, in row-major order, that the input row cannot hold.
         ValueError: packed rows would have too many slots.
     """
-    absent = (tables.lengths == 0) | (tables.lengths == ABSENT_MARKER)
-    lengths, input_starts = _check_documents(tables, absent)
+    lengths, input_starts = _check_documents(tables)
     groups = -(-lengths // tables.alignment)
     groups_through = np.cumsum(groups, axis=1)
     longest = int(groups_through[:, -1].max(initial=0)) if groups.shape[1] else 0
@@ -167,9 +167,12 @@ def _padded_sequence(longest: int, alignment: int, minimum_length: int, length_m
     return width
 
 
-def _check_documents(tables: LengthTables, absent: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _check_documents(tables: LengthTables) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Lengths with 0 for absent documents, and the column at which each document starts in the input row."""
-    lengths, spans, original_sequence = tables.lengths, tables.spans, tables.original_sequence
+    lengths: NDArray[np.int64] = tables.lengths.numpy()
+    spans: NDArray[np.int64] | None = None if tables.spans is None else tables.spans.numpy()
+    original_sequence = tables.original_sequence
+    absent = (lengths == 0) | (lengths == ABSENT_MARKER)
     # Up to the first document that leaves the row these sums are exact, and the row is refused at that document.
     cut = np.where(absent, 0, np.clip(lengths if spans is None else spans, 0, original_sequence + 1))
     ends = np.cumsum(cut, axis=1)
@@ -205,7 +208,9 @@ def _plain(name: str, table: torch.Tensor) -> torch.Tensor:
 
 
 def _read_input_shape(input_shape: Sequence[int]) -> tuple[int, int]:
-    if not isinstance(input_shape, Iterable) or getattr(input_shape, "ndim", 1) != 1:  # the values for their shape
+    if not isinstance(input_shape, tuple) and (  # the usual case, and quick
+        not isinstance(input_shape, Iterable) or getattr(input_shape, "ndim", 1) != 1  # the values for their shape
+    ):
         raise errors.not_a_shape(input_shape)
     shape = tuple(input_shape)
     if len(shape) != 2:
@@ -226,22 +231,22 @@ def _with_batch_axis(name: str, table: torch.Tensor, batch: int) -> torch.Tensor
     return rows
 
 
-def _to_host(
-    seq_lens: torch.Tensor, seq_lens_padded: torch.Tensor | None
-) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
-    """Both tables as host arrays; two tables on one accelerator cross in one copy, so that the host waits once."""
+def _to_host(seq_lens: torch.Tensor, seq_lens_padded: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Both tables on the host; two tables on one accelerator cross in one copy, so that the host waits once."""
     if seq_lens_padded is None:
-        return _int64(seq_lens), None
-    if seq_lens.device.type != "cpu" and seq_lens.device == seq_lens_padded.device:
+        return _on_host(seq_lens), None
+    if not seq_lens.is_cpu and seq_lens.device == seq_lens_padded.device:
         return _in_one_copy(seq_lens, seq_lens_padded)
-    return _int64(seq_lens), _int64(seq_lens_padded)
+    return _on_host(seq_lens), _on_host(seq_lens_padded)
 
 
-def _in_one_copy(seq_lens: torch.Tensor, seq_lens_padded: torch.Tensor) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    both = _int64(torch.stack((seq_lens.to(torch.int64), seq_lens_padded.to(torch.int64))))
+def _in_one_copy(seq_lens: torch.Tensor, seq_lens_padded: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    both = _on_host(torch.stack((seq_lens.to(torch.int64), seq_lens_padded.to(torch.int64))))
     return both[0], both[1]
 
 
-def _int64(table: torch.Tensor) -> NDArray[np.int64]:
+def _on_host(table: torch.Tensor) -> torch.Tensor:
     # A copy, because the tables are read more than once, and another thread may write to the caller's in between.
-    return table.cpu().numpy().astype(np.int64, order="C", copy=True)
+    if table.is_cpu and table.dtype is torch.int64:
+        return table.clone(memory_format=torch.contiguous_format)  # the usual case, and quick
+    return table.to("cpu", torch.int64, copy=True, memory_format=torch.contiguous_format)

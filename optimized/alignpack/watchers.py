@@ -27,6 +27,8 @@ except ImportError:
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
+_NOTHING = nullcontext()
+
 
 def is_unwatched(values: torch.Tensor, index: torch.Tensor) -> bool:
     """Whether reading the memory of these values and this map, without a word to PyTorch, is noticed by nobody."""
@@ -77,7 +79,7 @@ def out_of_sight() -> AbstractContextManager[Any]:
     """A context in which tensors have values, and nobody sees them, whatever mode or transform is active outside."""
     modes, transforms = COMPLETE and _dispatch_modes(), COMPLETE and _transforms_active()
     if not (modes or transforms or torch.is_inference_mode_enabled()):
-        return nullcontext()
+        return _NOTHING
     stack = ExitStack()
     stack.enter_context(torch.inference_mode(False))
     if modes:

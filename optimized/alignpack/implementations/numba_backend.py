@@ -14,11 +14,9 @@ from alignpack_reference import errors
 
 def unavailable(device: torch.device) -> str | None:
     """Why it cannot run on the device; this is on the way of every call."""
-    if device.type == "cuda":
-        return numba_cuda.unavailable(device)
-    if device.type != "cpu":
-        return "it runs on cpu and cuda only"
-    return _not_importable()
+    if (kind := device.type) == "cpu":
+        return _not_importable()
+    return numba_cuda.unavailable(device) if kind == "cuda" else "it runs on cpu and cuda only"
 
 
 @functools.cache
@@ -52,19 +50,19 @@ def build_fields(
         return numba_cuda.build_fields(tables, device)
     kernels = _kernels()
     batch, documents = tables.lengths.shape
-    # Quicker than `ndarray.ctypes`.
-    lengths = tables.lengths.__array_interface__["data"][0]
-    spans = 0 if tables.spans is None else tables.spans.__array_interface__["data"][0]
+    lengths = tables.lengths.data_ptr()
+    spans = 0 if tables.spans is None else tables.spans.data_ptr()
     row, document, groups = kernels.scan_tables(
         lengths, spans, batch, documents, tables.original_sequence, tables.alignment
     )
     if row >= 0:
         raise tables.fault(row, document)
     padded_sequence = tables.padded_sequence(groups)
-    # The device by name: there may be another default.
-    source_indices = torch.empty(batch, padded_sequence, dtype=torch.int64, device=device)
-    input_positions = torch.empty(batch, tables.original_sequence, dtype=torch.int64, device=device)
-    position_ids, sequence_ids = torch.empty_like(source_indices), torch.empty_like(source_indices)
+    # Like the table, whatever the default device is.
+    new_empty = tables.lengths.new_empty
+    source_indices = new_empty(batch, padded_sequence)
+    input_positions = new_empty(batch, tables.original_sequence)
+    position_ids, sequence_ids = new_empty(batch, padded_sequence), new_empty(batch, padded_sequence)
     fields = source_indices, input_positions, position_ids, sequence_ids
     arguments = (
         lengths,
