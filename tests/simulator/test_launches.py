@@ -123,12 +123,15 @@ def test_every_kernel_is_warmed_up(simulator: Simulator, monkeypatch: pytest.Mon
     monkeypatch.setattr(simulator, "load", lambda kernel, device: loaded.append((kernel, device)))
     numba_cuda.warmup(CPU)
     assert loaded == [(kernel, CPU) for kernel in KERNELS]
-    assert not simulator.launches
+    # Drivers load code onto a device at its first launch there, which must not happen during a capture.
+    assert [launch.kernel for launch in simulator.launches] == list(KERNELS)
+    assert not any(any(launch.arguments) for launch in simulator.launches)
 
 
 def test_a_device_without_a_number_is_the_current_one(simulator: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: set[object] = set()
     monkeypatch.setattr(simulator, "load", lambda _, device: loaded.add(device))
+    monkeypatch.setattr(simulator, "launch", lambda _, device, *_arguments: loaded.add(device))
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
     numba_cuda.warmup(torch.device("cuda"))
     assert loaded == {torch.device("cuda", 3)}
