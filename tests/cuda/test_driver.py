@@ -145,8 +145,9 @@ def test_a_new_thread_enters_the_context(driver: Driver, pytorch: Torch) -> None
             launcher.launch(FILL_LAYOUT, gpu, (1, 1), (32, 1), *range(9))
             seen.append(driver.last_context)
 
-    launcher.load(FILL_LAYOUT, GPUS[0])
-    launcher.load(FILL_LAYOUT, GPUS[1])
+    backward()  # here first: that one thread has entered a context says nothing of another
+    assert seen == [0x1000, 0x1001]
+    seen.clear()
     thread = threading.Thread(target=backward)
     thread.start()
     thread.join()
