@@ -189,6 +189,7 @@ def test_what_is_no_layout_is_left_to_pytorch(simulator: Simulator) -> None:
     for index in (torch.zeros(3, 2, dtype=torch.int64), torch.zeros(2, 2)):
         with pytest.raises((RuntimeError, IndexError)):
             gather_rows(values, index, (0,))
+    gather_rows(values, torch.zeros(2, 2, dtype=torch.int64, device="meta"), (0,))  # PyTorch gives a meta tensor
     assert not simulator.launches
 
 

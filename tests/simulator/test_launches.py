@@ -70,6 +70,29 @@ def test_a_layout_is_told_its_tables(simulator: Simulator) -> None:
     assert (launch.grid, launch.block) == ((1, 1), (THREADS, 1)) == fill_shape(1, 32)
 
 
+def test_tables_cross_without_waiting(simulator: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From page-locked memory to the device that is current, in host tensors' place here."""
+    gpu, empty = torch.device("cuda", 3), torch.empty
+    made, sent = [], []
+
+    def on_host(*shape: int, dtype: torch.dtype, device: torch.device | str, pin_memory: bool = False) -> torch.Tensor:
+        made.append((torch.device(device), pin_memory))
+        return empty(*shape, dtype=dtype)
+
+    def to(tensor: torch.Tensor, device: torch.device, non_blocking: bool = False) -> torch.Tensor:
+        sent.append((device, non_blocking))
+        return tensor
+
+    tables = alignpack.tables.read_tables(torch.tensor([[3, 2]]), None, (1, 8), 4, 0, 32)
+    monkeypatch.setattr(torch, "empty", on_host)
+    monkeypatch.setattr(torch.Tensor, "to", to)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    numba_cuda.build_fields(tables, torch.device("cuda"))
+    assert [launch.device for launch in simulator.launches] == [gpu]
+    assert made == [*[(gpu, False)] * 4, (CPU, True)]
+    assert sent == [(gpu, True)]
+
+
 def read(address: int, count: int) -> torch.Tensor:
     pointer = Pointer(address, 8, count)
     return torch.tensor([pointer.load(offset) for offset in range(count)])
@@ -80,7 +103,7 @@ def test_a_narrow_launch(simulator: Simulator) -> None:
     index = torch.zeros(3, 4, dtype=torch.int64)
     out = numba_cuda.gather_rows(values, index, (-100,))
     (launch,) = simulator.launches
-    assert launch.kernel.name == "gather_slots_4"
+    assert (launch.kernel.name, launch.device) == ("gather_slots_4", CPU)
     twice = (-100 & 0xFFFFFFFF) * (1 + 2**32) - 2**64  # as a signed integer
     assert launch.arguments == (
         values.data_ptr(), index.data_ptr(), out.data_ptr(), twice, twice, 3, 4, 5, 10, 2
