@@ -46,7 +46,7 @@ def laws(machine: Machine) -> Facts:
     facts: Facts = {"not carried to a device": list(NOT_CARRIED)}
     broken = []
     for name, target in machine.targets.items():
-        seconds = (10 if machine.small else 45) / len(DEVICE_LAWS)
+        seconds = (10 if machine.small else 30) / len(DEVICE_LAWS)
         examples = {}
         for law in DEVICE_LAWS:
             until = time.monotonic() + seconds
@@ -272,5 +272,4 @@ PARTS = (
     big_layouts,
     nccl,
     laws,
-    sanitizer,
 )

@@ -42,6 +42,7 @@ def moves(machine: Machine) -> Facts:
         for name, target in machine.targets.items():
             with target.active():
                 facts[case][name] = _moves(machine, sizes, values, bandwidth, rounds)
+        print(case, facts[case], flush=True)  # what is known when a later case fails
     return facts
 
 
@@ -229,6 +230,7 @@ def tuning(machine: Machine) -> Facts:
                         [_calling(layout.pack, part) for part in values], 2 if machine.small else 7
                     )
                 facts[case][variant] = moved / seconds / bandwidth
+                print(case, variant, facts[case][variant], flush=True)  # what is known when a later variant fails
     return facts
 
 
