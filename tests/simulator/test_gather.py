@@ -144,6 +144,7 @@ def test_lazy_conjugates_and_negatives(simulator: Simulator) -> None:
     values = random_bits((BATCH, SLOTS, 3), torch.complex64, seed=6)
     check(values.conj(), INDEX, 1)
     check(values.conj().imag, INDEX, 1)
+    check(torch._neg_view(random_bits((BATCH, SLOTS, 3), torch.int32, seed=6)), INDEX, 1)  # dense as it is
 
 
 def test_an_index_of_any_strides(simulator: Simulator) -> None:

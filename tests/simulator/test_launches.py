@@ -141,6 +141,14 @@ def _check_shape(batch: int, columns: int, width: int, word: int) -> None:
         assert lanes * 4 >= min(width, 4 * THREADS)
 
 
+@pytest.mark.parametrize("batch", [1, 65535, 65536, 10**6])
+@pytest.mark.parametrize("columns", [1, THREADS, THREADS + 1, 2**31 - 1])
+def test_shapes_of_fills_are_legal_and_cover_a_row(batch: int, columns: int) -> None:
+    (x, y), block = fill_shape(batch, columns)
+    assert (y, block) == (min(batch, 65535), (THREADS, 1))
+    assert columns <= x * THREADS < columns + THREADS
+
+
 def test_every_kernel_is_warmed_up(simulator: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[object] = []
     monkeypatch.setattr(simulator, "load", lambda kernel, device: loaded.append((kernel, device)))
