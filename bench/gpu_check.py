@@ -37,25 +37,35 @@ def versions(machine: Any) -> dict[str, Any]:
     """What is installed and which backends run; what the extras ask for and is missing is said."""
     import importlib.metadata
 
-    from alignpack.devices import backends, warmup
+    from alignpack.devices import backends
 
-    names = ("alignpack", "torch", "numpy", "numba", "numba-cuda", "cuda-core", "cuda-bindings", "hypothesis")
+    names = ["alignpack", "torch", "numpy", "numba", "numba-cuda", "cuda-core", "cuda-bindings", "hypothesis"]
+    names += ["nvidia-nvvm", "nvidia-nvjitlink", "nvidia-cuda-nvrtc"]
     found = {}
     for name in names:
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             found[name] = "not installed"
+    return {**machine.facts(), **found, "backends": backends()}
+
+
+def warm_up(machine: Any) -> dict[str, Any]:
+    """How long all kernels take to compile and load."""
+    from alignpack.devices import warmup
+
     start = time.perf_counter()
     warmup(machine.device)
-    return {**machine.facts(), **found, "backends": backends(), "warm-up, seconds": time.perf_counter() - start}
+    return {"seconds": time.perf_counter() - start}
 
 
 def parts() -> dict[str, Callable[[Any], dict[str, Any]]]:
-    """By name, in their order."""
+    """By name, in their order; what may be slow and is known from elsewhere stands last."""
     from bench.gpu import correctness, speed
 
-    return {part.__name__: part for part in (versions, *correctness.PARTS, *speed.PARTS)}
+    return {
+        part.__name__: part for part in (versions, warm_up, *correctness.PARTS, *speed.PARTS, correctness.sanitizer)
+    }
 
 
 def run_part(name: str) -> None:
@@ -87,11 +97,14 @@ def _one(name: str, environment: dict[str, str], limit: float) -> dict[str, Any]
     command = [sys.executable, str(Path(__file__).resolve()), "--part", name]
     try:
         run = subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=limit)
-    except subprocess.TimeoutExpired:
-        return {"passed": False, "error": f"it took more than {limit:.0f} s"}
+    except subprocess.TimeoutExpired as error:
+        said = b"".join(text for text in (error.stdout, error.stderr) if isinstance(text, bytes)).decode(
+            errors="replace"
+        )
+        return {"passed": False, "error": f"{said[-16000:]}\nit took more than {limit:.0f} s"}
     before, mark, facts = run.stdout.rpartition(f"\n{ENDS}\n")
     if run.returncode or not mark:
-        return {"passed": False, "error": (before + facts + run.stderr)[-4000:]}
+        return {"passed": False, "error": (before + facts + run.stderr)[-16000:]}
     return {"passed": True, "facts": json.loads(facts)}
 
 

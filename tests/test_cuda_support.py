@@ -120,6 +120,17 @@ def test_each_reason(reason: str, machine: Machine, monkeypatch: pytest.MonkeyPa
         assert backends()["cuda:0"] == {"numba": reason, "torch": None}
 
 
+@pytest.mark.parametrize("library", ["nvvm", "nvrtc", "nvJitLink"])
+def test_each_library(library: str, machine: Machine) -> None:
+    machine.absent_libraries = (library,)
+    assert cuda_support.missing(GPU) == f"the CUDA library {library} cannot be loaded: no lib{library}.so in any folder"
+
+
+def test_the_oldest_capability_runs(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 5))
+    assert cuda_support.missing(GPU) is None
+
+
 def test_pytorch_for_cuda_12(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.version, "cuda", "12.9")
     machine.versions = {}

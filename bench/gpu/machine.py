@@ -9,7 +9,6 @@ from typing import Protocol
 import torch
 
 import alignpack.implementations
-from alignpack_fuzz.simulator import simulated_target
 from alignpack_fuzz.targets import BACKENDS, BackendTarget
 
 Call = Callable[[], object]
@@ -36,8 +35,8 @@ class Machine(Protocol):
     def side_stream(self) -> contextlib.AbstractContextManager[None]:
         """Another stream, kept busy first, so that work that ran on the wrong stream reads what is not yet written."""
 
-    def captured(self, call: Call) -> tuple[object, Call]:
-        """What the call gave when a graph was captured from it, and how to replay it."""
+    def captured(self, call: Call, warm: bool) -> tuple[object, Call]:
+        """What the call gave when a graph was captured from it, and how to replay it; `warm`: called once before."""
 
     def waiting_forbidden(self) -> contextlib.AbstractContextManager[None]:
         """Inside, making the host wait for the device is an error."""
@@ -87,13 +86,14 @@ class Gpu:
             yield
         torch.cuda.current_stream(self.device).wait_stream(stream)
 
-    def captured(self, call: Call) -> tuple[object, Call]:
+    def captured(self, call: Call, warm: bool) -> tuple[object, Call]:
         """See `Machine`."""
-        stream = torch.cuda.Stream(self.device)
-        stream.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(stream):
-            call()  # as PyTorch asks, once before the capture
-        torch.cuda.current_stream(self.device).wait_stream(stream)
+        if warm:
+            stream = torch.cuda.Stream(self.device)
+            stream.wait_stream(torch.cuda.current_stream(self.device))
+            with torch.cuda.stream(stream):
+                call()
+            torch.cuda.current_stream(self.device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             result = call()
@@ -142,6 +142,8 @@ class Rehearsal:
     small = True
 
     def __init__(self) -> None:
+        from alignpack_fuzz.simulator import simulated_target  # which imports Numba's CUDA target
+
         self.device = torch.device("cpu")
         self.kernels: BackendTarget | None = simulated_target()
         self.targets = {"numba-sim": self.kernels, "torch": next(one for one in BACKENDS if one.backend == "torch")}
@@ -154,7 +156,7 @@ class Rehearsal:
         """See `Machine`."""
         return contextlib.nullcontext()
 
-    def captured(self, call: Call) -> tuple[object, Call]:
+    def captured(self, call: Call, warm: bool) -> tuple[object, Call]:
         """See `Machine`: replaying puts what a new call gives into what the first gave."""
         result = call()
 

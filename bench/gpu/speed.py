@@ -11,7 +11,7 @@ from unittest import mock
 import torch
 
 from alignpack import PackedSequenceLayout, packed_layout
-from alignpack.implementations import cuda_launch, cuda_shapes
+from alignpack.implementations import cuda_shapes
 from bench.baselines import ComposedIndices, composed_pack, loop_layout
 from bench.gpu.machine import Call, Machine
 from bench.measure import burst_times
@@ -42,6 +42,7 @@ def moves(machine: Machine) -> Facts:
         for name, target in machine.targets.items():
             with target.active():
                 facts[case][name] = _moves(machine, sizes, values, bandwidth, rounds)
+        print(case, facts[case], flush=True)  # what is known when a later case fails
     return facts
 
 
@@ -57,9 +58,10 @@ def _calling(function: Callable[..., object], *arguments: object) -> Call:
 
 def _moves(machine: Machine, sizes: Sizes, values: list[torch.Tensor], bandwidth: float, rounds: int) -> Facts:
     layout = packed_layout(*sizes.tables(), values[0].shape[:2], sizes.alignment, device=machine.device)
-    indices = ComposedIndices.of(layout.source_indices)
+    indices, inverse = ComposedIndices.of(layout.source_indices), ComposedIndices.of(layout.input_positions)
     packed = [layout.pack(part) for part in values]
     assert torch.equal(packed[0], composed_pack(values[0], indices)), "pack is not what the composed form gives"
+    assert torch.equal(layout.restore(packed[0]), composed_pack(packed[0], inverse)), "nor is restore"
     slot = values[0].nbytes // values[0].shape[:2].numel()
     real = int((layout.source_indices >= 0).sum()) * slot
     forward_bytes = real + layout.source_indices.nbytes + packed[0].nbytes
@@ -76,7 +78,12 @@ def _moves(machine: Machine, sizes: Sizes, values: list[torch.Tensor], bandwidth
     loop = _calling(_loop_pack, values[0], layout, lengths, spans)
     composed: dict[str, Call] = {"composed": _calling(composed_pack, values[0], indices)}
     add("pack", [_calling(layout.pack, part) for part in values], forward_bytes, {**composed, "loop": loop})
-    add("restore", [_calling(layout.restore, part) for part in packed], back_bytes, {})
+    add(
+        "restore",
+        [_calling(layout.restore, part) for part in packed],
+        back_bytes,
+        {"composed": _calling(composed_pack, packed[0], inverse)},
+    )
     facts["memory of pack, times its result"] = machine.most_bytes(_calling(layout.pack, values[0])) / packed[0].nbytes
     batch = {"values": values[0], "more": values[1]}
     add("pack_batch of two", [_calling(layout.pack_batch, batch)], 2 * forward_bytes, {})
@@ -91,7 +98,12 @@ def _moves(machine: Machine, sizes: Sizes, values: list[torch.Tensor], bandwidth
     )
     packed_leaf = packed[0].detach().requires_grad_()
     moved = layout.restore(packed_leaf)
-    add("backward of restore", [_backward(moved, packed_leaf, part) for part in values], forward_bytes, {})
+    add(
+        "backward of restore",
+        [_backward(moved, packed_leaf, part) for part in values],
+        forward_bytes,
+        {"composed": _backward(composed_pack(packed_leaf, inverse), packed_leaf, values[0])},
+    )
     return facts
 
 
@@ -218,12 +230,15 @@ def tuning(machine: Machine) -> Facts:
                         [_calling(layout.pack, part) for part in values], 2 if machine.small else 7
                     )
                 facts[case][variant] = moved / seconds / bandwidth
+                print(case, variant, facts[case][variant], flush=True)  # what is known when a later variant fails
     return facts
 
 
 @contextmanager
 def changed(machine: Machine, changes: dict[str, int]) -> Iterator[None]:
     """Kernels are compiled and launched with other constants inside."""
+    from alignpack.implementations import cuda_launch  # which imports Numba's CUDA target
+
     launcher = cuda_launch.launcher() if machine.small else cuda_launch.CudaLauncher()
     # The launch layer has its own name for the threads of a block, which it tells the compiler.
     with (

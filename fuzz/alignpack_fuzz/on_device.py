@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from alignpack import context_parallel
 from alignpack_fuzz.laws import LAWS, Law
 from alignpack_fuzz.targets import ModuleTarget
 
@@ -43,7 +44,11 @@ def on_device(target: ModuleTarget, device: torch.device) -> DeviceTarget:
     def packed_layout(*arguments: Any, **options: Any) -> DeviceLayout:
         return DeviceLayout(target.packed_layout(*arguments, device=device, **options), device)
 
-    return DeviceTarget(f"{target.name} on {device}", packed_layout, device, target.active)
+    def gather_sequence(tensor: torch.Tensor, group: None) -> torch.Tensor:
+        return context_parallel.gather_sequence(carried(tensor, device), group).cpu()
+
+    name = f"{target.name} on {device}"
+    return DeviceTarget(name, packed_layout, device, target.active, gather_sequence=gather_sequence)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,8 +59,7 @@ class DeviceLayout:
     device: torch.device
 
     def __getattr__(self, name: str) -> Any:
-        value = getattr(self.layout, name)
-        return value.cpu() if isinstance(value, torch.Tensor) else value
+        return _on_host(self.layout, name)
 
     def pack(self, values: Any, fill: Any = 0) -> Any:
         """Pack on the device."""
@@ -74,8 +78,33 @@ class DeviceLayout:
         """See the layout."""
         return DeviceLayout(self.layout.shard(rank, size), self.device)
 
+    def shift(self, k: int) -> "DeviceLayout":
+        """See the layout."""
+        return DeviceLayout(self.layout.shift(k), self.device)
+
+    def groups(self, ratio: int) -> "DeviceGroups":
+        """See the layout."""
+        return DeviceGroups(self.layout.groups(ratio))
+
     def __getitem__(self, rows: slice) -> "DeviceLayout":
         return DeviceLayout(self.layout[rows], self.device)
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceGroups:
+    """Compression groups on a device as the laws see them."""
+
+    groups: Any
+
+    def __getattr__(self, name: str) -> Any:
+        return _on_host(self.groups, name)
+
+
+def _on_host(there: Any, name: str) -> Any:
+    value = getattr(there, name)
+    if callable(value):  # it would give what is on the device, which shows only where that is not the host
+        raise AttributeError(f"{name} of {type(there).__name__} is not carried to the host")  # noqa: TRY004 - no attribute here
+    return value.cpu() if isinstance(value, torch.Tensor) else value
 
 
 def carried(values: Any, device: torch.device) -> Any:

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import itertools
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -119,6 +120,31 @@ def test_the_driver_is_told_everything(gpu: torch.device, driver: Driver, pytorc
     assert pytorch.current() == 0
 
 
+def test_streams_and_shapes_are_those_of_the_call(
+    driver: Driver, pytorch: Torch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is kept from earlier calls is never taken for another stream, grid or block."""
+    driver.expect(9)
+    launcher = CudaLauncher()
+    for stream, grid, block in itertools.product((0, 0x6000, 0x7000), ((1, 1), (1, 2), (3, 2)), ((32, 1), (32, 8))):
+        monkeypatch.setitem(STREAMS, 0, stream)
+        for _ in range(2):
+            launcher.launch(FILL_LAYOUT, GPUS[0], grid, block, *range(9))
+            assert (driver.last_stream, driver.shape) == (stream, [*grid, 1, *block, 1])
+
+
+def test_each_kind_of_gpu_has_its_own_code(driver: Driver, pytorch: Torch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0) if device.index == 0 else (8, 0))
+    launcher = CudaLauncher()
+    assert launcher.load(FILL_LAYOUT, GPUS[0]) is not launcher.load(FILL_LAYOUT, GPUS[1])
+    driver.expect(9)
+    kernels = []
+    for gpu in (*GPUS, *GPUS):
+        launcher.launch(FILL_LAYOUT, gpu, (1, 1), (32, 1), *range(9))
+        kernels.append(driver.last_kernel)
+    assert kernels[0] == kernels[2] != kernels[1] == kernels[3]
+
+
 def test_the_gpu_is_what_launches(driver: Driver, pytorch: Torch) -> None:
     assert isinstance(launcher(), CudaLauncher)
     assert launcher() is launcher()
@@ -145,8 +171,9 @@ def test_a_new_thread_enters_the_context(driver: Driver, pytorch: Torch) -> None
             launcher.launch(FILL_LAYOUT, gpu, (1, 1), (32, 1), *range(9))
             seen.append(driver.last_context)
 
-    launcher.load(FILL_LAYOUT, GPUS[0])
-    launcher.load(FILL_LAYOUT, GPUS[1])
+    backward()  # here first: that one thread has entered a context says nothing of another
+    assert seen == [0x1000, 0x1001]
+    seen.clear()
     thread = threading.Thread(target=backward)
     thread.start()
     thread.join()

@@ -36,7 +36,10 @@ def test_a_part(name: str) -> None:
     assert json.loads(json.dumps(facts)) == facts
 
 
-@pytest.mark.parametrize("name", ["side_streams", "graphs", "no_waiting", "large_offsets", "laws", "moves"])
+@pytest.mark.parametrize(
+    "name",
+    ["side_streams", "graphs", "graphs_after_warmup", "no_waiting", "every_word", "large_offsets", "laws", "moves"],
+)
 def test_a_part_sees_wrong_results(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from bench.gpu.machine import Rehearsal
 
@@ -74,6 +77,15 @@ def test_a_part_that_fails_takes_no_other_with_it(tmp_path: Path) -> None:
     assert run.returncode == 1
     assert [result["passed"] for result in results.values()] == [False, False]
     assert "graphs           NO" in run.stdout
+
+
+def test_the_torch_part_needs_no_numba_for_cuda() -> None:
+    program = (
+        "import sys; sys.modules['numba.cuda'] = None; import gpu_check; gpu_check.parts(); import bench.gpu.machine"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*sys.path, str(SCRIPT.parent)])}
+    environment.pop("NUMBA_ENABLE_CUDASIM")
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=60)
 
 
 def test_an_unknown_part(tmp_path: Path) -> None:

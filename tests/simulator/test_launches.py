@@ -70,6 +70,29 @@ def test_a_layout_is_told_its_tables(simulator: Simulator) -> None:
     assert (launch.grid, launch.block) == ((1, 1), (THREADS, 1)) == fill_shape(1, 32)
 
 
+def test_tables_cross_without_waiting(simulator: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From page-locked memory to the device that is current, in host tensors' place here."""
+    gpu, empty = torch.device("cuda", 3), torch.empty
+    made, sent = [], []
+
+    def on_host(*shape: int, dtype: torch.dtype, device: torch.device | str, pin_memory: bool = False) -> torch.Tensor:
+        made.append((torch.device(device), pin_memory))
+        return empty(*shape, dtype=dtype)
+
+    def to(tensor: torch.Tensor, device: torch.device, non_blocking: bool = False) -> torch.Tensor:
+        sent.append((device, non_blocking))
+        return tensor
+
+    tables = alignpack.tables.read_tables(torch.tensor([[3, 2]]), None, (1, 8), 4, 0, 32)
+    monkeypatch.setattr(torch, "empty", on_host)
+    monkeypatch.setattr(torch.Tensor, "to", to)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    numba_cuda.build_fields(tables, torch.device("cuda"))
+    assert [launch.device for launch in simulator.launches] == [gpu]
+    assert made == [*[(gpu, False)] * 4, (CPU, True)]
+    assert sent == [(gpu, True)]
+
+
 def read(address: int, count: int) -> torch.Tensor:
     pointer = Pointer(address, 8, count)
     return torch.tensor([pointer.load(offset) for offset in range(count)])
@@ -80,7 +103,7 @@ def test_a_narrow_launch(simulator: Simulator) -> None:
     index = torch.zeros(3, 4, dtype=torch.int64)
     out = numba_cuda.gather_rows(values, index, (-100,))
     (launch,) = simulator.launches
-    assert launch.kernel.name == "gather_slots_4"
+    assert (launch.kernel.name, launch.device) == ("gather_slots_4", CPU)
     twice = (-100 & 0xFFFFFFFF) * (1 + 2**32) - 2**64  # as a signed integer
     assert launch.arguments == (
         values.data_ptr(), index.data_ptr(), out.data_ptr(), twice, twice, 3, 4, 5, 10, 2
@@ -118,17 +141,28 @@ def _check_shape(batch: int, columns: int, width: int, word: int) -> None:
         assert lanes * 4 >= min(width, 4 * THREADS)
 
 
+@pytest.mark.parametrize("batch", [1, 65535, 65536, 10**6])
+@pytest.mark.parametrize("columns", [1, THREADS, THREADS + 1, 2**31 - 1])
+def test_shapes_of_fills_are_legal_and_cover_a_row(batch: int, columns: int) -> None:
+    (x, y), block = fill_shape(batch, columns)
+    assert (y, block) == (min(batch, 65535), (THREADS, 1))
+    assert columns <= x * THREADS < columns + THREADS
+
+
 def test_every_kernel_is_warmed_up(simulator: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[object] = []
     monkeypatch.setattr(simulator, "load", lambda kernel, device: loaded.append((kernel, device)))
     numba_cuda.warmup(CPU)
     assert loaded == [(kernel, CPU) for kernel in KERNELS]
-    assert not simulator.launches
+    # Drivers load code onto a device at its first launch there, which must not happen during a capture.
+    assert [launch.kernel for launch in simulator.launches] == list(KERNELS)
+    assert not any(any(launch.arguments) for launch in simulator.launches)
 
 
 def test_a_device_without_a_number_is_the_current_one(simulator: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: set[object] = set()
     monkeypatch.setattr(simulator, "load", lambda _, device: loaded.add(device))
+    monkeypatch.setattr(simulator, "launch", lambda _, device, *_arguments: loaded.add(device))
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
     numba_cuda.warmup(torch.device("cuda"))
     assert loaded == {torch.device("cuda", 3)}
