@@ -23,6 +23,7 @@ class Machine:
         self.simulates = 0
         self.implementation = "NVIDIA"
         self.absent_libraries: tuple[str, ...] = ()
+        self.library_error: type[Exception] = RuntimeError
         self.driver, self.compiler = 13000, 13
         self.broken: Exception | None = None
 
@@ -48,7 +49,7 @@ class Machine:
     def library(self, name: str) -> None:
         """`cuda.pathfinder.load_nvidia_dynamic_lib`."""
         if name in self.absent_libraries:
-            raise RuntimeError(f"no lib{name}.so\nin any folder")
+            raise self.library_error(f"no lib{name}.so\nin any folder")
 
 
 @pytest.fixture
@@ -60,6 +61,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
     monkeypatch.delenv("ALIGNPACK_BACKEND", raising=False)
     return machine
@@ -73,8 +75,18 @@ def forget() -> Any:
 
 def test_nothing_is_missing(machine: Machine) -> None:
     assert cuda_support.missing(GPU) is None
-    assert cuda_support.missing(torch.device("cuda")) is None
     assert select_backend(None, GPU).name == "numba"
+
+
+def test_a_device_without_a_number_is_the_one_that_is_current(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capabilities = [(9, 0), (7, 0)]
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capabilities[device.index])
+    for current, name in [(0, "numba"), (1, "torch"), (0, "numba")]:
+        monkeypatch.setattr(torch.cuda, "current_device", lambda current=current: current)
+        assert select_backend(None, torch.device("cuda")).name == name
 
 
 def lacks(**facts: Any) -> Callable[[Machine, pytest.MonkeyPatch], None]:
@@ -120,9 +132,10 @@ def test_each_reason(reason: str, machine: Machine, monkeypatch: pytest.MonkeyPa
         assert backends()["cuda:0"] == {"numba": reason, "torch": None}
 
 
+@pytest.mark.parametrize("error", [RuntimeError, OSError])
 @pytest.mark.parametrize("library", ["nvvm", "nvrtc", "nvJitLink"])
-def test_each_library(library: str, machine: Machine) -> None:
-    machine.absent_libraries = (library,)
+def test_each_library(library: str, error: type[Exception], machine: Machine) -> None:
+    machine.absent_libraries, machine.library_error = (library,), error
     assert cuda_support.missing(GPU) == f"the CUDA library {library} cannot be loaded: no lib{library}.so in any folder"
 
 

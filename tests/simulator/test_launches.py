@@ -2,6 +2,7 @@
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
 from numba.types import int64
@@ -87,6 +88,7 @@ def test_tables_cross_without_waiting(simulator: Simulator, monkeypatch: pytest.
     monkeypatch.setattr(torch, "empty", on_host)
     monkeypatch.setattr(torch.Tensor, "to", to)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     numba_cuda.build_fields(tables, torch.device("cuda"))
     assert [launch.device for launch in simulator.launches] == [gpu]
     assert made == [*[(gpu, False)] * 4, (CPU, True)]
@@ -108,6 +110,18 @@ def test_a_narrow_launch(simulator: Simulator) -> None:
     assert launch.arguments == (
         values.data_ptr(), index.data_ptr(), out.data_ptr(), twice, twice, 3, 4, 5, 10, 2
     )  # fmt: skip
+
+
+def test_a_map_that_is_not_aligned_is_copied(simulator: Simulator) -> None:
+    """As memory from elsewhere may be, over DLPack: a kernel's loads of eight bytes would fail."""
+    memory = np.arange(33, dtype=np.uint8)
+    memory[1:] = np.array([2, 0, -1, 1]).view(np.uint8)
+    index = torch.from_numpy(memory[1:].view(np.int64)).view(1, 4)
+    assert index.data_ptr() % 8 == 1
+    out = numba_cuda.gather_rows(torch.tensor([[10, 11, 12]]), index, (7,))
+    assert out.tolist() == [[12, 10, 7, 11]]
+    (launch,) = simulator.launches
+    assert launch.arguments[1] % 8 == 0
 
 
 def test_arguments_fit_their_parameters() -> None:
@@ -164,5 +178,6 @@ def test_a_device_without_a_number_is_the_current_one(simulator: Simulator, monk
     monkeypatch.setattr(simulator, "load", lambda _, device: loaded.add(device))
     monkeypatch.setattr(simulator, "launch", lambda _, device, *_arguments: loaded.add(device))
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     numba_cuda.warmup(torch.device("cuda"))
     assert loaded == {torch.device("cuda", 3)}

@@ -23,7 +23,10 @@ OLDEST_CAPABILITY = 7, 5
 
 @functools.cache
 def missing(device: torch.device) -> str | None:
-    """Why there are no kernels for a device, or None where they run; asked by every call, found out once."""
+    """Why there are no kernels for a device, or None where they run; asked by every call, found out once.
+
+    A device without an index is for machines without CUDA: the current one changes.
+    """
     if device.type != "cuda":
         return f"it is no CUDA device but {device.type}"
     return _missing_software() or _missing_hardware(device)
@@ -66,7 +69,7 @@ def _missing_libraries() -> str | None:
     for library in LIBRARIES:
         try:
             pathfinder.load_nvidia_dynamic_lib(library)
-        except RuntimeError as error:  # DynamicLibNotFoundError is one
+        except (RuntimeError, OSError) as error:  # it is not found, which is a RuntimeError, or broken
             return f"the CUDA library {library} cannot be loaded: {' '.join(str(error).split())}"
     return None
 
@@ -85,7 +88,7 @@ def _old_driver() -> str | None:
 
 def _missing_hardware(device: torch.device) -> str | None:
     count = torch.cuda.device_count()
-    if device.index is not None and device.index >= count:
+    if device.index >= count:
         return f"PyTorch finds {count} CUDA devices"
     capability = torch.cuda.get_device_capability(device)
     if capability < OLDEST_CAPABILITY:

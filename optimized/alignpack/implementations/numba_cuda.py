@@ -17,7 +17,7 @@ from alignpack.tables import LengthTables, place_documents
 
 def unavailable(device: torch.device) -> str | None:
     """Why there are no kernels for a CUDA device, or None."""
-    return cuda_support.missing(device)
+    return cuda_support.missing(_with_index(device))
 
 
 def warmup(device: torch.device) -> None:
@@ -102,8 +102,8 @@ def gather_into(out: torch.Tensor, values: torch.Tensor, index: torch.Tensor, wo
     slots = values.shape[1]
     row_bytes = total // (batch * columns)
     size = out.itemsize
-    if not index.is_contiguous():
-        index = index.contiguous()
+    if not index.is_contiguous() or index.data_ptr() % 8:
+        index = index.clone(memory_format=torch.contiguous_format)
     source = _readable(values)
     row_stride, slot_stride = source.stride()[:2]
     # A stride that is never walked may be anything.
@@ -158,6 +158,6 @@ def _pattern(words: tuple[int, ...], size: int) -> tuple[int, int]:
 
 
 def _with_index(device: torch.device) -> torch.device:
-    if device.type == "cuda" and device.index is None:
+    if device.type == "cuda" and device.index is None and torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())
     return device
