@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import gradcheck, gradgradcheck
 
 from alignpack import LayoutError, packed_layout
@@ -34,6 +35,22 @@ def test_packed_length_refuses_what_a_layout_refuses() -> None:
     assert (caught.value.row, caught.value.document) == (0, 1)
     with pytest.raises(ValueError, match="alignment must be at least 1, got 0"):
         packed_length(torch.tensor([[3]]), None, (1, 8), 0)
+
+
+def test_packed_length_is_out_of_sight_like_a_layout() -> None:
+    """Tables are numbers, whatever is traced or transformed around the call."""
+    lengths = torch.tensor([[3, 5]])
+    found: list[int] = []
+
+    def step(tensor: torch.Tensor) -> torch.Tensor:
+        found.append(packed_length(lengths, None, (1, 8), 4))
+        return tensor.sum()
+
+    torch.func.grad(step)(torch.ones(2))
+    torch.func.vmap(step)(torch.ones(2, 2))
+    with FakeTensorMode():
+        step(torch.ones(2))
+    assert found == [12] * 3
 
 
 @pytest.mark.filterwarnings("ignore:Warning. Profiler clears events")  # what an older torch says of its profiler
