@@ -51,11 +51,19 @@ def versions(machine: Any) -> dict[str, Any]:
     return {**machine.facts(), **found, "backends": backends(), "warm-up, seconds": time.perf_counter() - start}
 
 
+def nccl(machine: Any) -> dict[str, Any]:
+    """Every collective of context parallelism, as a group of one rank that really communicates."""
+    from bench.nccl_smoke import smoke
+
+    kind = machine.device.type
+    return {"dtypes": smoke("nccl" if kind == "cuda" else "gloo", kind)}
+
+
 def parts() -> dict[str, Callable[[Any], dict[str, Any]]]:
     """By name, in their order."""
     from bench.gpu import correctness, speed
 
-    return {part.__name__: part for part in (versions, *correctness.PARTS, *speed.PARTS)}
+    return {part.__name__: part for part in (versions, *correctness.PARTS, nccl, *speed.PARTS)}
 
 
 def run_part(name: str) -> None:
