@@ -129,7 +129,9 @@ def check_tensors_that_hold_no_values_of_their_own(group: dist.ProcessGroup) -> 
     torch.func.vmap(leave)(torch.ones(2, 1, 8))
     torch.func.grad(leave)(torch.ones(1, 8))
     good = torch.zeros(1, 8)
-    outside = "TypeError: rank 1: tensor must be outside of torch.func transforms (vmap, grad and others): no collective"
+    outside = (
+        "TypeError: rank 1: tensor must be outside of torch.func transforms (vmap, grad and others): no collective"
+    )
     for wrong, text in (
         (left[0], f"{outside} goes there"),
         (left[1], f"{outside} goes there"),
