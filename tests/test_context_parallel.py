@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -63,6 +64,7 @@ def test_packed_length_builds_nothing() -> None:
 
 def test_lengths_of_one_process() -> None:
     assert agree_on_length(12, None) == 12
+    assert type(agree_on_length(np.int32(12), None)) is int  # type: ignore[arg-type]
     for wrong, error, message in (
         (-1, ValueError, "length must be at least 0, got -1"),
         (2**31, ValueError, "length must be at most 2147483647, got 2147483648"),
@@ -152,6 +154,8 @@ def test_shard_batch_on_one_process_is_the_whole_batch() -> None:
     for name, tensor in expected.items():
         assert_same_bits(found[name], tensor)
     assert list(batch) == ["ids", "mask"]
+    # The shard of one rank is the whole.
+    assert_same_bits(shard_batch(layout.shard(0, 1), batch, None)["mask"], expected["mask"])
 
 
 def test_what_shard_batch_refuses() -> None:
