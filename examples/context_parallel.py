@@ -46,19 +46,18 @@ def step(group: Group, size: int) -> dict[str, torch.Tensor]:
     """The gradients of one step on the rows, which every rank of the group knows."""
     torch.manual_seed(0)
     model = Model().to(torch.float64)
-    labels = IDS.roll(-1, dims=1)
-    labels[0, LENGTHS[0].cumsum(0) - 1] = IGNORED_LABEL  # nothing follows the last token of a document
-    batch = {"ids": IDS, "labels": labels}
     multiple = size * ALIGNMENT
     length = agree_on_length(packed_length(LENGTHS, None, (1, 52), ALIGNMENT, length_multiple=multiple), group)
     layout = packed_layout(LENGTHS, None, (1, 52), ALIGNMENT, length, length_multiple=multiple)
-    local = shard_batch(layout, batch, group, fill={"labels": IGNORED_LABEL})
+    local = shard_batch(layout, {"ids": IDS}, group)
+    # Shifted before it is cut: the next token of a rank's last one may be on the next rank.
+    labels = shard_batch(layout.shift(1), {"labels": IDS}, group, fill=IGNORED_LABEL)["labels"]
 
     logits = model(local, group)
-    # A sum over own columns, divided by the labels of the whole row: the rank's losses add up to the loss. A rank of
+    # A sum over own columns, divided by the tokens of the whole row: the rank's losses add up to the loss. A rank of
     # padding only has the loss 0, and joins backward all the same.
-    loss = nn.functional.cross_entropy(logits.flatten(0, 1), local["labels"].flatten(), reduction="sum")
-    (loss / (labels != IGNORED_LABEL).sum()).backward()
+    loss = nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum")
+    (loss / layout.token_counts.sum()).backward()
     gradients = {}
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import gradcheck, gradgradcheck
 
 from alignpack import LayoutError, packed_layout
@@ -36,6 +38,22 @@ def test_packed_length_refuses_what_a_layout_refuses() -> None:
         packed_length(torch.tensor([[3]]), None, (1, 8), 0)
 
 
+def test_packed_length_is_out_of_sight_like_a_layout() -> None:
+    """Tables are numbers, whatever is traced or transformed around the call."""
+    lengths = torch.tensor([[3, 5]])
+    found: list[int] = []
+
+    def step(tensor: torch.Tensor) -> torch.Tensor:
+        found.append(packed_length(lengths, None, (1, 8), 4))
+        return tensor.sum()
+
+    torch.func.grad(step)(torch.ones(2))
+    torch.func.vmap(step)(torch.ones(2, 2))
+    with FakeTensorMode():
+        step(torch.ones(2))
+    assert found == [12] * 3
+
+
 @pytest.mark.filterwarnings("ignore:Warning. Profiler clears events")  # what an older torch says of its profiler
 def test_packed_length_builds_nothing() -> None:
     lengths = torch.tensor([[2**30, 2**30 - 5]])
@@ -46,6 +64,7 @@ def test_packed_length_builds_nothing() -> None:
 
 def test_lengths_of_one_process() -> None:
     assert agree_on_length(12, None) == 12
+    assert type(agree_on_length(np.int32(12), None)) is int  # type: ignore[arg-type]
     for wrong, error, message in (
         (-1, ValueError, "length must be at least 0, got -1"),
         (2**31, ValueError, "length must be at most 2147483647, got 2147483648"),
@@ -135,6 +154,8 @@ def test_shard_batch_on_one_process_is_the_whole_batch() -> None:
     for name, tensor in expected.items():
         assert_same_bits(found[name], tensor)
     assert list(batch) == ["ids", "mask"]
+    # The shard of one rank is the whole.
+    assert_same_bits(shard_batch(layout.shard(0, 1), batch, None)["mask"], expected["mask"])
 
 
 def test_what_shard_batch_refuses() -> None:

@@ -14,6 +14,7 @@ import torch.utils._pytree as pytree
 import alignpack
 import alignpack_reference
 from alignpack import CompressionGroups, PackedSequenceLayout, packed_layout
+from alignpack.implementations.torch_derived import reciprocal
 from alignpack_fuzz.compare import GROUP_FIELDS, assert_same_groups
 from alignpack_fuzz.targets import Target
 
@@ -93,7 +94,8 @@ def test_a_shard_has_its_columns_of_the_groups_of_the_whole(target: Target) -> N
         parts = [layout.shard(rank, size).groups(4) for rank in range(size)]
         for name in GROUP_FIELDS:
             assert torch.equal(torch.cat([getattr(part, name) for part in parts], dim=1), getattr(whole, name))
-    assert_same_groups(layout.shard(1, 2).shard(0, 2).groups(4), layout.shard(2, 4).groups(4))
+    full = target.packed_layout(torch.tensor([[3, 28]]), None, (1, 31), alignment=4)
+    assert_same_groups(full.shard(1, 2).shard(1, 2).groups(4), full.shard(3, 4).groups(4))
 
 
 def test_groups_of_a_shift_are_those_of_the_layout(target: Target) -> None:
@@ -118,6 +120,16 @@ def test_groups_of_rows(target: Target) -> None:
     part = layout[1:].groups(2)
     for name in GROUP_FIELDS:
         assert torch.equal(getattr(part, name), getattr(layout.groups(2), name)[1:])
+
+
+@pytest.mark.parametrize("divisor", [1, 2, 3, 4, 5, 7, 12, 128, 641, 2**16 + 1, 2**30 + 1, 2**31 - 1])
+def test_division_by_multiplication_is_exact_up_to_the_widest_row(divisor: int) -> None:
+    """The quotients of rows that are too wide for a test."""
+    multiplier, shift = reciprocal(divisor)
+    last = (2**31 - 1) // divisor * divisor
+    for value in (0, 1, divisor - 1, divisor, last - divisor, last - 1, last, 2**31 - 1):
+        assert value * multiplier < 2**63
+        assert value * multiplier >> shift == value // divisor
 
 
 def test_pooling_is_a_reshape(fast: Target) -> None:

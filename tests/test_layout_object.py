@@ -239,6 +239,12 @@ def test_a_shard_packs_without_the_other_columns() -> None:
         assert getattr(shard, name).untyped_storage().nbytes() == 8 * 8  # a copy, which does not keep the row alive
 
 
+def test_a_shard_made_under_inference_mode_serves_training() -> None:
+    with torch.inference_mode():
+        shard = build().shard(0, 2)
+    assert not any(tensor.is_inference() for tensor in shard._tensors())
+
+
 def test_shards_of_shards_know_their_place() -> None:
     layout = packed_layout(torch.tensor([[3, 5]]), None, (1, 8), 2, 16)
     for first in range(2):

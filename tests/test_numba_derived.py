@@ -66,6 +66,12 @@ def test_fields_that_do_not_fit_are_read_by_no_loop(derive: Callable[[PackedSequ
         derive(replace(layout, sequence_ids=layout.sequence_ids[:, :4]))
 
 
+def test_groups_that_do_not_fill_the_row_are_not_cut_off() -> None:
+    layout = build()
+    with pytest.raises(RuntimeError, match="is invalid for input of size"):
+        replace(layout, alignment=5).groups(5)
+
+
 def test_what_traces_sees_every_operation() -> None:
     layout = build()
     fields = layout.sequence_ids, layout.position_ids

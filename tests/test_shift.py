@@ -201,6 +201,7 @@ def test_nothing_is_read_from_the_device() -> None:
 def test_a_shift_made_under_inference_mode_serves_training(fast: Target) -> None:
     with torch.inference_mode():
         shifted = build(fast).shift(1)
+    assert not any(tensor.is_inference() for tensor in shifted._tensors())
     values = torch.ones(1, 8, requires_grad=True)
     shifted.pack(values).sum().backward()
     assert values.grad is not None

@@ -4,6 +4,7 @@ Every rank sends one header of fixed size. What differs, or what one rank refuse
 the same words, and no collective is left half done.
 """
 
+import struct
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
@@ -24,6 +25,7 @@ _DTYPES = tuple(WORD_DTYPES)
 _OPERATIONS = ("gather_sequence", "halo")
 _FIELDS = 8  # numbers of a header in front of the shape; behind it is the text of a refusal
 _TEXT = 1024  # bytes of a refusal that travel
+_WORDS = struct.Struct(f"<{_TEXT // 8}q")
 _ACCEPTED, _TYPE_ERROR, _VALUE_ERROR = 0, 1, 2
 
 
@@ -72,9 +74,8 @@ def largest_of(ranks: Ranks, length: int, name: str) -> int:
         return int(length)
     no_integer, smallest = -(2**63) + 1, -(2**63)
     own = no_integer if isinstance(refusal, TypeError) else min(max(int(length), no_integer + 1), 2**63 - 1)
-    lengths = torch.full((ranks.size,), smallest, dtype=torch.int64)
-    lengths[ranks.rank] = own
-    lengths = lengths.to(ranks.control_device())
+    slots = [own if rank == ranks.rank else smallest for rank in range(ranks.size)]
+    lengths = torch.tensor(slots, dtype=torch.int64, device=ranks.control_device())
     dist.all_reduce(lengths, dist.ReduceOp.MAX, group=ranks.group)
     found: list[int] = lengths.tolist()
     refusals: dict[int, Refusal] = {}
@@ -108,17 +109,15 @@ def _header(ranks: Ranks, operation: str, tensor: torch.Tensor, width: int) -> l
 
 
 def _refused(refusal: Refusal) -> list[int]:
-    text = str(refusal).encode()[:_TEXT].ljust(_TEXT, b"\0")
+    text = str(refusal).encode(errors="backslashreplace")[:_TEXT].ljust(_TEXT, b"\0")
     kind = _TYPE_ERROR if isinstance(refusal, TypeError) else _VALUE_ERROR
-    words = torch.frombuffer(bytearray(text), dtype=torch.int64).tolist()
-    return [kind, *[0] * (_FIELDS - 1 + MOST_AXES), *words]
+    return [kind, *[0] * (_FIELDS - 1 + MOST_AXES), *_WORDS.unpack(text)]
 
 
 def _refusal_in(header: Sequence[int]) -> Refusal | None:
     if header[0] == _ACCEPTED:
         return None
-    words = torch.tensor(header[-_TEXT // 8 :], dtype=torch.int64)
-    text = bytes(words.view(torch.uint8).tolist()).rstrip(b"\0").decode(errors="ignore")  # may be cut in a letter
+    text = _WORDS.pack(*header[-_TEXT // 8 :]).rstrip(b"\0").decode(errors="ignore")  # may be cut in a letter
     return TypeError(text) if header[0] == _TYPE_ERROR else ValueError(text)
 
 

@@ -19,8 +19,8 @@ from alignpack.collectives import Group, Ranks, gather_columns, ranks_of, shift_
 from alignpack.fill import Fill
 from alignpack.layout import PackedSequenceLayout
 from alignpack.tables import integer_at_least, place_documents, read_tables
-from alignpack.values import check_values
-from alignpack.watchers import transforms_active
+from alignpack.values import check_values, is_fake
+from alignpack.watchers import is_wrapped, out_of_sight, transforms_active
 from alignpack_reference import errors
 
 __all__ = ["Group", "agree_on_length", "gather_sequence", "halo", "packed_length", "shard_batch"]
@@ -73,8 +73,9 @@ def packed_length(
         >>> packed_length(torch.tensor([[3, 5]]), None, (1, 8), alignment=4, length_multiple=8)
         16
     """
-    tables = read_tables(seq_lens, seq_lens_padded, input_shape, alignment, minimum_length, length_multiple)
-    return place_documents(tables).padded_sequence
+    with out_of_sight():
+        tables = read_tables(seq_lens, seq_lens_padded, input_shape, alignment, minimum_length, length_multiple)
+        return place_documents(tables).padded_sequence
 
 
 @_outside_graphs
@@ -177,7 +178,7 @@ def gather_sequence(tensor: torch.Tensor, group: Group, check: bool = True) -> t
         tensor([[1, 2, 3, 4]])
     """
     ranks = ranks_of(group)
-    agree(ranks, "gather_sequence", tensor, 0, refusal_of(lambda: _check_tensor(tensor, ranks)), check)
+    agree(ranks, "gather_sequence", tensor, 0, refusal_of(lambda: _check_tensor(tensor, ranks, check)), check)
     return gather_columns(tensor, ranks)
 
 
@@ -210,7 +211,7 @@ def halo(tensor: torch.Tensor, width: int, group: Group, check: bool = True) -> 
     ranks = ranks_of(group)
 
     def check_arguments() -> None:
-        _check_tensor(tensor, ranks)
+        _check_tensor(tensor, ranks, check)
         if integer_at_least("width", width, 0) > tensor.shape[1]:
             raise errors.wide_halo(width, tensor.shape[1])
 
@@ -219,10 +220,13 @@ def halo(tensor: torch.Tensor, width: int, group: Group, check: bool = True) -> 
     return shift_ranks(tensor[:, tensor.shape[1] - int(width) :], ranks, 1)
 
 
-def _check_tensor(tensor: torch.Tensor, ranks: Ranks) -> None:
-    if transforms_active():
+def _check_tensor(tensor: torch.Tensor, ranks: Ranks, check: bool) -> None:
+    # A transform leaves wrapped tensors behind in what outlives it.
+    if transforms_active() or (isinstance(tensor, torch.Tensor) and is_wrapped(tensor)):
         raise errors.inside_transform("tensor")
     check_values(tensor, "tensor")
+    if check and ranks.group is not None and is_fake(tensor):
+        raise errors.not_dense("tensor", "a fake tensor, which holds no values")
     if tensor.ndim < 2:
         raise errors.no_columns("tensor", tuple(tensor.shape))
     if tensor.ndim > MOST_AXES:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from alignpack.values import loaded_class, not_plain
+from alignpack.values import is_fake, not_plain
 from alignpack.watchers import is_wrapped, unwrapped
 from alignpack_reference import errors
 
@@ -195,10 +195,9 @@ def _plain(name: str, table: torch.Tensor) -> torch.Tensor:
         raise errors.not_an_array(name, "torch.Tensor", table)
     table = unwrapped(table)
     kind = not_plain(table)
-    subclass = type(table) is not torch.Tensor
     if kind is None and table.is_meta:
         kind = "a meta tensor, which holds no values"
-    if kind is None and subclass and isinstance(table, loaded_class("torch._subclasses.fake_tensor", "FakeTensor")):
+    if kind is None and is_fake(table):
         kind = "a fake tensor, which holds no values"
     if kind is None and is_wrapped(table):
         kind = "a tensor that torch.func batches or replaces; build the layout outside of the transform"

@@ -76,6 +76,12 @@ def not_plain(tensor: torch.Tensor) -> str | None:
     return None
 
 
+def is_fake(tensor: torch.Tensor) -> bool:
+    """Whether it is what tracers put in a tensor's place, which holds no values."""
+    fake = loaded_class("torch._subclasses.fake_tensor", "FakeTensor")
+    return type(tensor) is not torch.Tensor and isinstance(tensor, fake)
+
+
 def loaded_class(module: str, name: str) -> type | tuple[()]:
     """A class of a module that is costly to import: where nobody imported it, nothing is an instance of it."""
     found: type | tuple[()] = getattr(sys.modules.get(module), name, ())

@@ -50,11 +50,12 @@ def check_any_strides(group: dist.ProcessGroup) -> None:
         "expanded": base[:1, :, :1].expand(5, -1, 7),
         "conjugate": torch.complex(base, -base).conj(),
         "negative": torch.complex(base, -base).conj().imag,
+        "negated": torch._neg_view(base)[:1],
     }
     for name, full in odd.items():
         local = own_columns(full, group)
         assert_same_bits(gather_sequence(local, group), full.resolve_conj().resolve_neg().contiguous())
-        assert name in ("conjugate", "negative") or not local.is_contiguous()
+        assert name in ("conjugate", "negative", "negated") or not local.is_contiguous()
     assert gather_sequence(column, group).tolist() == [[1.0] * group.size()]
 
 
@@ -153,6 +154,26 @@ def check_forward_mode_over_backward(group: dist.ProcessGroup) -> None:
         found = forward_ad.unpack_dual(gradient).tangent
     assert found is not None
     assert torch.equal(found, group.size() * own_columns(tangent, group))
+
+
+def check_backward_over_forward_mode(group: dist.ProcessGroup) -> None:
+    """A tangent has a gradient, too: of the gather, and of the sum that is its backward."""
+    size = group.size()
+    primal, tangent = (
+        own_columns(numbers, group).clone().requires_grad_() for numbers in (normal(group), normal(group).cos())
+    )
+    with forward_ad.dual_level():
+        gathered = forward_ad.unpack_dual(gather_sequence(forward_ad.make_dual(primal, tangent), group)).tangent
+        assert gathered is not None
+        (gradient,) = torch.autograd.grad((gathered**2).sum(), tangent)
+        assert torch.equal(gradient, 2 * size * tangent)
+        rates = normal(group).cos().requires_grad_()
+        upstream = forward_ad.make_dual(normal(group), rates)
+        (summed,) = torch.autograd.grad(gather_sequence(primal, group), primal, upstream, create_graph=True)
+        found = forward_ad.unpack_dual(summed).tangent
+        assert found is not None
+        (gradient,) = torch.autograd.grad((found**2).sum(), rates)
+    torch.testing.assert_close(gradient, 2 * size * rates.detach(), rtol=1e-14, atol=0)
 
 
 def check_negative_views_as_gradients(group: dist.ProcessGroup) -> None:

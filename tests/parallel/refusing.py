@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
@@ -115,6 +116,56 @@ def check_what_one_rank_refuses(group: dist.ProcessGroup) -> None:
     text = refused(lambda: gather_sequence(local, group), group)
     assert text.startswith(f"TypeError: rank {last}: tensor has dtype complex32, which is not supported: use bool, ")
     assert text.endswith(" complex64 or complex128")
+
+
+def check_tensors_that_hold_no_values_of_their_own(group: dist.ProcessGroup) -> None:
+    """A tracer's tensor, and what a transform leaves behind: sent, they would end the other ranks from within gloo."""
+    left: list[torch.Tensor] = []
+
+    def leave(tensor: torch.Tensor) -> torch.Tensor:
+        left.append(tensor)
+        return tensor.sum()
+
+    torch.func.vmap(leave)(torch.ones(2, 1, 8))
+    torch.func.grad(leave)(torch.ones(1, 8))
+    good = torch.zeros(1, 8)
+    outside = (
+        "TypeError: rank 1: tensor must be outside of torch.func transforms (vmap, grad and others): no collective"
+    )
+    for wrong, text in (
+        (left[0], f"{outside} goes there"),
+        (left[1], f"{outside} goes there"),
+        (
+            FakeTensorMode().from_tensor(good),
+            "TypeError: rank 1: tensor must be a plain dense tensor, got a fake tensor, which holds no values",
+        ),
+    ):
+        local = wrong if dist.get_rank(group) == 1 else good
+        assert refused(lambda: gather_sequence(local, group), group) == text  # noqa: B023
+        assert refused(lambda: halo(local, 1, group), group) == text  # noqa: B023
+
+
+def check_the_default_device_is_not_asked(group: dist.ProcessGroup) -> None:
+    """What travels for the checks is where the group can move it, also where a model is built without memory."""
+    first, good = dist.get_rank(group) == 0, torch.zeros(1, 8)
+
+    def call() -> None:
+        with torch.device("meta"):
+            halo(good, -1 if first else 1, group)
+
+    with torch.device("meta"):
+        assert agree_on_length(dist.get_rank(group), group) == group.size() - 1
+    assert refused(call, group) == "ValueError: rank 0: width must be at least 0, got -1"
+
+
+def check_words_that_cannot_be_encoded(group: dist.ProcessGroup) -> None:
+    class Odd:
+        def __repr__(self) -> str:
+            return "half a letter, \ud800"
+
+    width: Any = Odd() if dist.get_rank(group) == 1 else 1
+    text = refused(lambda: halo(torch.zeros(1, 8), width, group), group)
+    assert text == "TypeError: rank 1: width must be an integer, got half a letter, \\ud800"
 
 
 def check_what_all_ranks_refuse(group: dist.ProcessGroup) -> None:

@@ -138,3 +138,17 @@ def check_halo_in_forward_mode(group: dist.ProcessGroup) -> None:
     end = dist.get_rank(group) * COLUMNS
     assert found is not None
     assert torch.equal(found, tangent[:, end - 2 : end] if end else torch.zeros_like(found))
+
+
+def check_backward_over_forward_mode_of_a_halo(group: dist.ProcessGroup) -> None:
+    tangent = own_columns(normal(group), group).clone().requires_grad_()
+    with torch.autograd.forward_ad.dual_level():
+        local = torch.autograd.forward_ad.make_dual(torch.zeros_like(tangent), tangent)
+        found = torch.autograd.forward_ad.unpack_dual(halo(local, 2, group)).tangent
+        assert found is not None
+        (gradient,) = torch.autograd.grad((found**2).sum(), tangent)
+    expected = 2 * tangent.detach()
+    expected[:, : COLUMNS - 2] = 0
+    if dist.get_rank(group) == group.size() - 1:
+        expected.zero_()
+    assert torch.equal(gradient, expected)
