@@ -218,3 +218,8 @@ def test_a_group_of_one_rank_that_communicates() -> None:
     program = f"import runpy; print(runpy.run_path({str(path)!r})['smoke']('gloo', 'cpu'))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, f"{len(WORD_DTYPES)}\n"), done.stderr
+
+
+def test_a_group_that_was_never_made_known_is_closed() -> None:
+    with pytest.raises(ValueError, match=r"^group must be open, but a process group without a name is closed;"):
+        gather_sequence(torch.zeros(1, 4), torch.distributed.ProcessGroup(0, 2))  # type: ignore[call-arg]

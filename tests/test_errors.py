@@ -452,7 +452,7 @@ def test_shards(target: Target) -> None:
 
 def test_a_layout_is_sliced_by_rows_only(target: Target) -> None:
     layout = target.packed_layout(**arguments())
-    for key in (0, (slice(None), 1), [0]):
+    for key in (0, (slice(None), 1), [0], slice("a", None), slice(None, 1.0), slice(None, None, "a")):
         with pytest.raises(TypeError) as caught:
             layout[key]
         assert str(caught.value) == f"a layout is sliced by rows, layout[i:j], got {key!r}"

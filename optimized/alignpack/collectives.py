@@ -78,7 +78,14 @@ def _rank_in(group: dist.ProcessGroup) -> int:
     try:
         return dist.get_rank(group)
     except ValueError as error:
-        raise errors.closed_group(f"process group {group.group_name!r}") from error
+        raise errors.closed_group(_name(group)) from error
+
+
+def _name(group: dist.ProcessGroup) -> str:
+    try:
+        return f"process group {group.group_name!r}"
+    except RuntimeError:  # it was never made known, and so has none
+        return "a process group without a name"
 
 
 def _group_of_mesh(mesh: DeviceMesh) -> dist.ProcessGroup:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar
+from typing import ClassVar, SupportsIndex
 
 import torch
 
@@ -161,7 +161,9 @@ class PackedSequenceLayout(TensorRecord):
             >>> layout[1:].source_indices
             tensor([[ 0, -1, -1, -1]])
         """
-        if not isinstance(rows, slice):
+        if not isinstance(rows, slice) or not all(
+            isinstance(bound, SupportsIndex | None) for bound in (rows.start, rows.stop, rows.step)
+        ):
             raise errors.not_rows(rows)
         if rows.step is not None and rows.step < 1:
             raise errors.not_forward(rows.step)

@@ -78,7 +78,9 @@ class PackedSequenceLayout:
 
     def __getitem__(self, rows: slice) -> "PackedSequenceLayout":
         """The layout of those rows."""
-        if not isinstance(rows, slice):
+        if not isinstance(rows, slice) or not all(
+            bound is None or hasattr(bound, "__index__") for bound in (rows.start, rows.stop, rows.step)
+        ):
             raise errors.not_rows(rows)
         if rows.step is not None and rows.step < 1:
             raise errors.not_forward(rows.step)

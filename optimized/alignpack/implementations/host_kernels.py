@@ -21,6 +21,7 @@ intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = _typed_intrinsic
 
 _WORD = 8
 _BLOCK = 8
+_LONG_BLOCK = 64
 
 
 def _memory_access(bits: int) -> tuple[Any, Any]:
@@ -150,18 +151,37 @@ def fill_fields(
             _store(positions, i, -1)
 
 
+def _block_check(count: int) -> Callable[[int, int, int], bool]:
+    """`differ(index, at, start)`: whether the integers from the `at`-th on are others than `start`, `start + 1`, ..."""
+
+    @register_jitable
+    def differ(index: int, at: int, start: int) -> bool:  # pragma: no cover - compiled
+        differences = 0
+        for i in range(count):  # without a branch, so that it is vectorised
+            differences |= _load(index, at + i) ^ (start + i)
+        return differences != 0
+
+    checked: Callable[[int, int, int], bool] = differ
+    return checked
+
+
+_block_differs, _long_block_differs = _block_check(_BLOCK), _block_check(_LONG_BLOCK)
+
+
 @register_jitable
 def _run_of(index: int, at: int, limit: int) -> int:  # pragma: no cover - compiled
     """How many integers follow each other by one from the `at`-th on, that one counted; at most `limit`."""
     start = _load(index, at)
     run = 1
-    while run + _BLOCK <= limit:
-        differences = 0
-        for i in range(_BLOCK):  # without a branch, so that it is vectorised
-            differences |= _load(index, at + run + i) ^ (start + run + i)
-        if differences != 0:
-            break
+    # Short runs are done before long blocks, which read memory as fast as it comes, would pay.
+    short = min(limit, 4 * _BLOCK + 1)
+    while run + _BLOCK <= short and not _block_differs(index, at + run, start + run):
         run += _BLOCK
+    if run + _BLOCK > short:
+        while run + _LONG_BLOCK <= limit and not _long_block_differs(index, at + run, start + run):
+            run += _LONG_BLOCK
+        while run + _BLOCK <= limit and not _block_differs(index, at + run, start + run):
+            run += _BLOCK
     while run < limit and _load(index, at + run) == start + run:
         run += 1
     return run

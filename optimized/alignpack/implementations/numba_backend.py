@@ -11,12 +11,14 @@ from alignpack.implementations.host_threads import over_parts
 from alignpack.tables import LengthTables
 from alignpack_reference import errors
 
+_CPU = torch.device("cpu")
+
 
 def unavailable(device: torch.device) -> str | None:
     """Why it cannot run on the device; this is on the way of every call."""
-    if (kind := device.type) == "cpu":
+    if device == _CPU:
         return _not_importable()
-    return numba_cuda.unavailable(device) if kind == "cuda" else "it runs on cpu and cuda only"
+    return numba_cuda.unavailable(device) if device.type == "cuda" else "it runs on cpu and cuda only"
 
 
 @functools.cache
