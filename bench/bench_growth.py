@@ -79,4 +79,7 @@ def test_growth(axis: str, operation: str, backend: str, benchmark: BenchmarkFix
     grown = Series(axis, operation, backend, limit, tuple(points), rival if axis == "slots" else None)
     series.append(grown)
     if not grown.linear:
-        pytest.fail(f"a time is {grown.worst():.2f} times the fit or less; {TOLERANCE} is the most", pytrace=False)
+        pytest.fail(
+            f"the cost per unit rises {grown.worst():.2f} times as much as the limit's; {TOLERANCE} is the most",
+            pytrace=False,
+        )

@@ -1,9 +1,9 @@
 """Is a cost linear? The criterion, and the axes along which it is asked.
 
-Along an axis the time of alignpack is fitted by a + b * size + c * limit with no coefficient below zero: a call's own cost, a cost
-per unit of size, and the cost of the limit at the same size, which carries what caches and page faults do to any
-program. The cost is linear and has no cliff where every measured time is within a factor `TOLERANCE` of the fit. A time that grows with
-the square leaves it after a few doublings; so does a step to twice the cost.
+A cost is linear and has no cliff where, from each size to the next, the cost per unit of size rises at most by the factor
+`TOLERANCE` more than the limit's does: a call's own cost makes it fall, a power of the size above 1 makes it rise at the
+large end, and a step in the cost makes it rise where it is. What caches and page faults do to any program the limit
+shows; as it moves other bytes than alignpack, its rise may come one size earlier or later.
 """
 
 import itertools
@@ -11,8 +11,6 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-
-import numpy as np
 
 from bench.report import environment, table
 
@@ -41,8 +39,8 @@ class Series:
     rival: str | None = None
 
     def worst(self) -> float:
-        """The largest factor between a measured time and the fit."""
-        return worst_factor(self.points)
+        """The largest rise of the cost per unit, see `worst_rise`."""
+        return worst_rise(self.points)
 
     @property
     def linear(self) -> bool:
@@ -50,29 +48,19 @@ class Series:
         return self.worst() <= TOLERANCE
 
 
-def worst_factor(points: Sequence[Point]) -> float:
-    """The largest factor, 1 or more, by which a time lies above or below the best fit."""
-    seconds = np.array([point.seconds for point in points])
-    terms = np.array([[1.0, point.size, point.limit] for point in points])
-    relative = terms / seconds[:, None]
-    best, fitted = np.inf, None
-    # Non-negative least squares of so few terms: the best of all subsets whose solution has no negative coefficient.
-    for count in (1, 2, 3):
-        for subset in itertools.combinations(range(3), count):
-            chosen = relative[:, subset]
-            scale = np.abs(chosen).max(axis=0)
-            solution = np.linalg.lstsq(chosen / scale, np.ones(len(points)), rcond=None)[0]
-            predicted = (chosen / scale) @ solution
-            error = float(np.square(predicted - 1).sum())
-            if (solution >= 0).all() and (predicted > 0).all() and error < best:
-                best, fitted = error, predicted
-    if fitted is None:
-        return float("inf")
-    return float(np.maximum(fitted, 1 / fitted).max())
+def worst_rise(points: Sequence[Point]) -> float:
+    """The factor by which the cost per unit rises most, from one size to the next, beyond the limit's rise thereabouts."""
+    own = _rises([point.seconds / point.size for point in points])
+    limits = _rises([point.limit / point.size for point in points])
+    return max(rise / max(1.0, *limits[max(0, step - 1) : step + 2]) for step, rise in enumerate(own))
+
+
+def _rises(costs: Sequence[float]) -> list[float]:
+    return [after / before for before, after in itertools.pairwise(costs)]
 
 
 def markdown(axis: str, series: Iterable[Series]) -> str:
-    """All series along one axis: milliseconds, and the limit's in brackets; the last row has the worst factor to the fit."""
+    """All series along one axis: milliseconds, and the limit's in brackets; the last row has the worst rise of the cost per unit."""
     own = [one for one in series if one.axis == axis]
     columns = (axis, *(f"{one.operation}, {one.backend} ({one.limit})" for one in own))
     rows = [
@@ -82,7 +70,7 @@ def markdown(axis: str, series: Iterable[Series]) -> str:
         )
         for points in zip(*(one.points for one in own), strict=True)
     ]
-    return table(columns, [*rows, ("worst factor to the fit", *(f"{one.worst():.2f}" for one in own))])
+    return table(columns, [*rows, ("worst rise of the cost per unit", *(f"{one.worst():.2f}" for one in own))])
 
 
 def write(series: Iterable[Series], path: Path) -> None:

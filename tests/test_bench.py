@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import torch
 
 from bench import pages, report
 from bench.compare import Verdict, compare, failed, main
-from bench.growth import Point, Series, worst_factor
+from bench.growth import Point, Series, worst_rise
 from bench.measure import ENOUGH_ROUNDS, Timing, burst_times, peak_bytes
 from bench.plot import draw
 from bench.report import Line
@@ -137,16 +138,27 @@ def _points(seconds: list[float], limits: list[float] | None = None) -> tuple[Po
 
 
 def test_lines_and_what_the_limit_does_too_are_linear() -> None:
-    assert worst_factor(_points([50 + 0.3 * size for size in SIZES])) == pytest.approx(1)
-    # Beyond a cache everything costs twice as much: the limit shows it, so it is no cliff of ours.
-    stepped = [size * (2.0 if size > 100 else 1.0) for size in SIZES]
-    assert worst_factor(_points([10 + 1.5 * limit for limit in stepped], stepped)) == pytest.approx(1)
+    assert worst_rise(_points([0.3 * size for size in SIZES])) == pytest.approx(1)
+    assert worst_rise(_points([50 + 0.3 * size for size in SIZES])) < 1
+    # Beyond a cache everything costs twice as much: the limit shows it, if not at the same size, so it is no cliff of ours.
+    for size_of_the_cache in (50, 100, 200):
+        limits = [size * (2.0 if size > 100 else 1.0) for size in SIZES]
+        seconds = [size * (3.0 if size > size_of_the_cache else 1.5) for size in SIZES]
+        assert worst_rise(_points(seconds, limits)) == pytest.approx(1)
 
 
-def test_squares_and_cliffs_are_not_linear() -> None:
-    squares, cliffs = [100 + size**2 for size in SIZES], [100 + size + 300 * (size > 16) for size in SIZES]
-    for seconds in (squares, cliffs):
-        assert not Series("size", "pack", "torch", "clone", _points([float(value) for value in seconds])).linear
+@pytest.mark.parametrize(
+    "cost",
+    [
+        lambda size: 100 + size**2,
+        lambda size: size**1.5,
+        lambda size: 100 + size + 300 * (size > 16),
+        lambda size: size * (1 + (size > 1000)),
+    ],
+    ids=["a square", "a power", "a step early", "a step late"],
+)
+def test_powers_and_cliffs_are_not_linear(cost: Callable[[int], float]) -> None:
+    assert not Series("size", "pack", "torch", "clone", _points([float(cost(size)) for size in SIZES])).linear
 
 
 def test_markers_are_filled_again_and_again() -> None:
