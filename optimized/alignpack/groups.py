@@ -10,6 +10,7 @@ import torch
 from alignpack.implementations import select_backend_for
 from alignpack.records import TensorRecord, register_record
 from alignpack.tables import integer_at_least
+from alignpack.watchers import fit_for_training
 from alignpack_reference import errors
 
 if TYPE_CHECKING:
@@ -58,8 +59,7 @@ def group_layout(layout: "PackedSequenceLayout", ratio: int) -> CompressionGroup
     ratio = integer_at_least("ratio", ratio, 1)
     if layout.alignment % ratio:
         raise errors.bad_ratio(ratio, layout.alignment, math.lcm(ratio, layout.alignment))
-    # Groups that are made under inference mode must still serve training afterwards.
-    with torch.inference_mode(False):
+    with fit_for_training():
         backend = select_backend_for(layout.sequence_ids, layout.position_ids)
         fields = backend.group_fields(layout.sequence_ids, layout.position_ids, layout.offset, ratio)
         return CompressionGroups(ratio, *fields)

@@ -6,6 +6,8 @@ from typing import Any, ClassVar, Self, TypeVar
 import torch
 import torch.utils._pytree as pytree
 
+from alignpack.watchers import fit_for_training
+
 
 class TensorRecord:
     """Base of frozen dataclasses whose fields are tensors on one device, and integers that say what these mean.
@@ -47,8 +49,7 @@ class TensorRecord:
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def _map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Self:
-        # What is made under inference mode must still serve training afterwards.
-        with torch.inference_mode(False):
+        with fit_for_training():
             return self._rebuilt((function(tensor) for tensor in self._tensors()), self._integers())
 
     @classmethod

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from alignpack.tables import integer_at_least
+from alignpack.watchers import fit_for_training
 from alignpack_reference import errors
 
 if TYPE_CHECKING:
@@ -25,8 +26,7 @@ def shard_layout(layout: "PackedSequenceLayout", rank: int, size: int) -> "Packe
         raise errors.uneven_shards(padded_sequence, size, layout.alignment, shards_of_row * layout.alignment)
     width = padded_sequence // size
     start = rank * width
-    # A layout that is cut under inference mode must still serve training afterwards.
-    with torch.inference_mode(False):
+    with fit_for_training():
         local = layout.input_positions - start
         local.masked_fill_((local < 0) | (local >= width), -1)
         source_indices, position_ids, sequence_ids = (

@@ -3,10 +3,9 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import torch
-
 from alignpack.implementations import select_backend_for
 from alignpack.tables import read_integer
+from alignpack.watchers import fit_for_training
 from alignpack_reference import errors
 
 if TYPE_CHECKING:
@@ -22,8 +21,7 @@ def shift_layout(layout: "PackedSequenceLayout", k: int) -> "PackedSequenceLayou
         raise errors.shifted_shard(layout.offset, padded_sequence, layout.row_length)
     if k == 0:
         return layout
-    # A layout that is shifted under inference mode must still serve training afterwards.
-    with torch.inference_mode(False):
+    with fit_for_training():
         backend = select_backend_for(layout.source_indices, layout.input_positions, layout.sequence_ids)
         source_indices, input_positions = backend.shift_maps(
             layout.source_indices, layout.input_positions, layout.sequence_ids, k

@@ -89,6 +89,11 @@ def out_of_sight() -> AbstractContextManager[Any]:
     return stack
 
 
+def fit_for_training() -> AbstractContextManager[Any]:
+    """A context in which no tensor is one of inference mode: what is made of a layout there must serve training later."""
+    return torch.inference_mode(False) if torch.is_inference_mode_enabled() else _NOTHING
+
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 

@@ -93,16 +93,16 @@ def select_backend(name: str | None, device: torch.device) -> Backend:
     return backend
 
 
-def select_backend_for(*fields: torch.Tensor) -> Backend:
+def select_backend_for(field: torch.Tensor, *others: torch.Tensor) -> Backend:
     """The backend that derives something from fields of a layout; the one that traces, where these hold no data.
 
     Raises:
         ValueError, RuntimeError: as `select_backend`, for the environment's choice.
     """
     # Transforms and tracers put other things than plain tensors into layouts, or want to see every operation.
-    if torch.compiler.is_compiling() or not all(is_unwatched(field, fields[0]) for field in fields):
+    if torch.compiler.is_compiling() or not all(is_unwatched(field, other) for other in others):
         return BACKENDS["torch"]
-    return select_backend(None, fields[0].device)
+    return select_backend(None, field.device)
 
 
 def _overview(device: torch.device) -> str:
