@@ -79,7 +79,8 @@ def test_what_traces_sees_every_operation() -> None:
     with FakeTensorMode() as mode:
         assert select_backend_for(*fields).name == "torch"
         fake = mode.from_tensor(layout.sequence_ids)
-    assert select_backend_for(fake).name == "torch"
+    for pair in ((fake, fields[0]), (fields[0], fake), (*fields, fake)):
+        assert select_backend_for(*pair).name == "torch"
     seen: list[str] = []
 
     def look(value: torch.Tensor) -> torch.Tensor:

@@ -91,7 +91,9 @@ def out_of_sight() -> AbstractContextManager[Any]:
 
 def fit_for_training() -> AbstractContextManager[Any]:
     """A context in which no tensor is one of inference mode: what is made of a layout there must serve training later."""
-    return torch.inference_mode(False) if torch.is_inference_mode_enabled() else _NOTHING
+    if torch.compiler.is_compiling() or torch.is_inference_mode_enabled():  # Dynamo cannot read the second
+        return torch.inference_mode(False)
+    return _NOTHING
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])

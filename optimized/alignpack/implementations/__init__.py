@@ -93,14 +93,14 @@ def select_backend(name: str | None, device: torch.device) -> Backend:
     return backend
 
 
-def select_backend_for(field: torch.Tensor, *others: torch.Tensor) -> Backend:
+def select_backend_for(field: torch.Tensor, other: torch.Tensor, *more: torch.Tensor) -> Backend:
     """The backend that derives something from fields of a layout; the one that traces, where these hold no data.
 
     Raises:
         ValueError, RuntimeError: as `select_backend`, for the environment's choice.
     """
     # Transforms and tracers put other things than plain tensors into layouts, or want to see every operation.
-    if torch.compiler.is_compiling() or not all(is_unwatched(field, other) for other in others):
+    if torch.compiler.is_compiling() or not all(is_unwatched(field, one) for one in (other, *more)):
         return BACKENDS["torch"]
     return select_backend(None, field.device)
 
