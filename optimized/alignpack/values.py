@@ -90,7 +90,11 @@ def loaded_class(module: str, name: str) -> type | tuple[()]:
 
 def as_words(values: torch.Tensor) -> torch.Tensor:
     """The same bits as integers, without a copy: `[...]`, or `[..., 2]` for complex128."""
-    values = values.resolve_conj().resolve_neg()
+    return words_of(values.resolve_conj().resolve_neg())
+
+
+def words_of(values: torch.Tensor) -> torch.Tensor:
+    """`as_words` of values whose memory is what they say: no view that only promises to conjugate or to negate."""
     word = WORD_DTYPES[values.dtype]
     if values.dtype == word:
         return values

@@ -5,7 +5,7 @@ import torch
 from numpy.typing import NDArray
 
 from alignpack.tables import LengthTables, place_documents
-from alignpack.values import as_words
+from alignpack.values import as_words, words_of
 
 _GAP = -(2**40)
 """How far gaps move: below every column, so that one lower bound turns all their slots into padding."""
@@ -92,7 +92,7 @@ def gather_rows(values: torch.Tensor, index: torch.Tensor, words: tuple[int, ...
     # The result is written through its words and given itself: were it a view of the words, autograd would refuse to
     # let it be changed in place.
     result = values.new_empty(*index.shape, *values.shape[2:])
-    out = as_words(result)
+    out = words_of(result)
     if result.numel() == 0:
         return result
     if values.shape[2:].numel() == 1 and len(words) == 1:
@@ -133,9 +133,8 @@ def _gather_padded(
     # The fill stands in front of every row, so that -1 + 1 finds it and no mask is needed.
     front = source.new_full((source.shape[0], 1, *source.shape[2:]), words[0])
     places = index + 1
-    if source.ndim > 2:
-        trailing = source.shape[2:]
-        places = places.view(*index.shape, *[1] * len(trailing)).expand(*index.shape, *trailing)
+    if out is not None and source.ndim > 2:
+        places = places.view(*index.shape, *(1,) * (source.ndim - 2)).expand(*out.shape)
     return torch.gather(torch.cat((front, source), dim=1), 1, places, out=out)
 
 
