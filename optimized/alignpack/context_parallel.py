@@ -226,7 +226,7 @@ def _check_tensor(tensor: torch.Tensor, ranks: Ranks, check: bool) -> None:
         raise errors.inside_transform("tensor")
     check_values(tensor, "tensor")
     if check and ranks.group is not None and is_fake(tensor):
-        raise errors.not_dense("tensor", "a fake tensor, which holds no values")
+        raise errors.not_dense("tensor", errors.FAKE)
     if tensor.ndim < 2:
         raise errors.no_columns("tensor", tuple(tensor.shape))
     if tensor.ndim > MOST_AXES:

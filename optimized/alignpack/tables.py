@@ -194,16 +194,18 @@ def _plain(name: str, table: torch.Tensor) -> torch.Tensor:
     if not isinstance(table, torch.Tensor):
         raise errors.not_an_array(name, "torch.Tensor", table)
     table = unwrapped(table)
-    kind = not_plain(table)
+    kind, subclass = not_plain(table), type(table) is not torch.Tensor
     if kind is None and table.is_meta:
-        kind = "a meta tensor, which holds no values"
+        kind = errors.META
     if kind is None and is_fake(table):
-        kind = "a fake tensor, which holds no values"
+        kind = errors.FAKE
     if kind is None and is_wrapped(table):
-        kind = "a tensor that torch.func batches or replaces; build the layout outside of the transform"
+        kind = errors.WRAPPED
+    if kind is None and subclass and type(table).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        kind = errors.held_elsewhere(type(table))
     if kind is not None:
         raise errors.not_dense(name, kind)
-    return table
+    return table.as_subclass(torch.Tensor) if subclass else table
 
 
 def _read_input_shape(input_shape: Sequence[int]) -> tuple[int, int]:

@@ -68,11 +68,11 @@ def check_fit(values: torch.Tensor, like: torch.Tensor, name: str) -> None:
 def not_plain(tensor: torch.Tensor) -> str | None:
     """What kind of tensor it is, when it is not one strided block of memory."""
     if tensor.is_nested:
-        return "a nested tensor"
+        return errors.NESTED
     if tensor.layout is not torch.strided:
-        return f"a tensor of layout {tensor.layout}"
+        return errors.of_layout(tensor.layout)
     if type(tensor) is not torch.Tensor and isinstance(tensor, loaded_class("torch.distributed.tensor", "DTensor")):
-        return "a DTensor; use the local tensor, .to_local()"
+        return errors.DTENSOR
     return None
 
 

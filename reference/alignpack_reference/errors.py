@@ -309,8 +309,25 @@ def not_an_array(name: str, expected: str, value: object) -> TypeError:
     return TypeError(f"{name} must be a {expected}, got {type(value).__name__}")
 
 
+NESTED = "a nested tensor"
+DTENSOR = "a DTensor; use the local tensor, .to_local()"
+META = "a meta tensor, which holds no values"
+FAKE = "a fake tensor, which holds no values"
+WRAPPED = "a tensor that torch.func batches or replaces; build the layout outside of the transform"
+
+
+def of_layout(layout: object) -> str:
+    """What a tensor is that does not lie in memory by strides."""
+    return f"a tensor of layout {layout}"
+
+
+def held_elsewhere(kind: type) -> str:
+    """What a tensor is that only knows where its values are."""
+    return f"a {kind.__name__}, a subclass that may hold its values elsewhere"
+
+
 def not_dense(name: str, kind: str) -> TypeError:
-    """A tensor that is not one plain block of numbers; `kind` says what it is."""
+    """A tensor that is not one plain block of numbers; `kind` is one of the words above."""
     return TypeError(f"{name} must be a plain dense tensor, got {kind}")
 
 

@@ -108,6 +108,23 @@ def test_batched_tables_are_refused(fast: Target) -> None:
         )
 
 
+def test_tables_that_hold_their_memory_elsewhere_are_refused(fast: Target) -> None:
+    lengths = torch.tensor([[3, 2]])
+    for tables in ((Traced(lengths), None), (lengths, Traced(lengths))):
+        with pytest.raises(TypeError, match=r"got a Traced, a subclass that may hold its values elsewhere$"):
+            fast.packed_layout(*tables, (1, 5), 4)
+
+
+def test_tables_of_a_subclass_make_plain_layouts(fast: Target) -> None:
+    class Named(torch.Tensor):
+        """It changes nothing."""
+
+    lengths = torch.tensor([[3, 2]])
+    layout = fast.packed_layout(lengths.as_subclass(Named), None, (1, 5), 4)
+    assert {type(field) for field in layout._tensors()} == {torch.Tensor}
+    assert layout.equal(fast.packed_layout(lengths, None, (1, 5), 4))
+
+
 def test_another_default_device_changes_nothing(fast: Target) -> None:
     def everything() -> list[torch.Tensor]:
         layout = fast.packed_layout(torch.tensor([[3, 2]], device="cpu"), None, (1, 5), 4)
