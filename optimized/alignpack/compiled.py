@@ -17,7 +17,6 @@ from alignpack.watchers import constant_when_compiled, dual_level_open, transfor
 
 _DIFFERENTIATED = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128)
 
-
 _KINDS = {kind.__name__: kind for kind in (TypeError, ValueError, RuntimeError)}
 
 
@@ -58,7 +57,8 @@ def _refusal(
     try:
         _choice(fill, dtype, fill_name, backend, device)
     except (TypeError, ValueError, RuntimeError) as error:
-        return type(error).__name__, str(error)
+        # Not its own name: PyTorch's errors of devices are subclasses of RuntimeError.
+        return next(name for name, kind in _KINDS.items() if isinstance(error, kind)), str(error)
     return None
 
 

@@ -355,3 +355,12 @@ def test_a_refusal_in_one_graph_keeps_its_text(
     with pytest.raises(torch._dynamo.exc.Unsupported) as caught:
         compiled(lambda values: layout.pack(values, fill, backend=backend), backend="eager")(values)
     assert f"{type(eager.value).__name__}({str(eager.value)!r})" in str(caught.value)
+
+
+def test_a_refusal_may_be_of_a_kind_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def out_of_memory(*_: object) -> None:
+        raise torch.OutOfMemoryError("the device is full")
+
+    monkeypatch.setattr(compiled_form, "select_backend", out_of_memory)
+    with pytest.raises(RuntimeError, match=r"^the device is full$"):
+        compiled_form.traced_choice(0, torch.int64, "fill", None, torch.device("cpu"))
