@@ -54,10 +54,11 @@ ARGUMENTS: list[tuple[dict[str, Any], type[Exception], str]] = [
         "input_shape must be (batch, original_sequence), got Tensor; pass values.shape[:2]",
     ),
     (
-        {"input_shape": np.array(8)},
+        {"input_shape": np.zeros((2, 8, 5))},
         TypeError,
         "input_shape must be (batch, original_sequence), got ndarray; pass values.shape[:2]",
     ),
+    ({"input_shape": np.array(8)}, TypeError, "input_shape must be (batch, original_sequence), got array(8)"),
     ({"input_shape": 8}, TypeError, "input_shape must be (batch, original_sequence), got 8"),
     (
         {"seq_lens": torch.tensor([[3.0, 2.0]])},

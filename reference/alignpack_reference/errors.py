@@ -92,7 +92,7 @@ def too_large(name: str, value: int, maximum: int) -> ValueError:
 
 def not_a_shape(value: object) -> TypeError:
     """An input shape that is no sequence, as the values themselves are none."""
-    shown = f"{type(value).__name__}; pass values.shape[:2]" if hasattr(value, "shape") else repr(value)
+    shown = f"{type(value).__name__}; pass values.shape[:2]" if getattr(value, "ndim", 0) > 1 else repr(value)
     return TypeError(f"input_shape must be (batch, original_sequence), got {shown}")
 
 
