@@ -4,6 +4,7 @@ The kernels themselves take addresses and cannot run as plain Python, so coverag
 and the laws are what shows that they are right.
 """
 
+import contextlib
 import dataclasses
 import gc
 import subprocess
@@ -223,6 +224,11 @@ def asked_again() -> Iterator[None]:
     numba_backend._not_importable.cache_clear()
 
 
+def test_a_cpu_with_a_number_is_the_cpu() -> None:
+    layout = packed_layout(torch.tensor([[3]]), None, (1, 3), 4, device="cpu:0", backend="numba")
+    assert layout.equal(packed_layout(torch.tensor([[3]]), None, (1, 3), 4))
+
+
 @pytest.mark.usefixtures("asked_again")
 def test_where_numba_cannot_be_imported_another_backend_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> None:
@@ -283,11 +289,10 @@ def test_a_part_holds_the_memory_that_it_writes_when_its_caller_is_gone() -> Non
         looked.set()
         return -1
 
-    try:
+    with contextlib.suppress(KeyboardInterrupt):
         host_threads.over_parts(1, 2, kernel, (), memory)
-    except KeyboardInterrupt:
-        del memory
-        interrupted.set()
+    del memory
+    interrupted.set()  # only now: the error that was suppressed held the frames that hold the memory
     assert looked.wait(10)
     assert found == [True]
 
