@@ -4,6 +4,7 @@ A fill must mean the same after conversion to the dtype. Integers stay exact; fl
 them, and a finite number stays finite.
 """
 
+import functools
 import math
 from typing import TypeAlias
 
@@ -81,6 +82,23 @@ def fill_words(fill: complex, dtype: torch.dtype, name: str = "fill") -> tuple[i
 def zero_words(dtype: torch.dtype) -> tuple[int, ...]:
     """The words of zero: all bits are zero in every dtype that is supported."""
     return (0, 0) if dtype == torch.complex128 else (0,)
+
+
+@functools.lru_cache(1024)
+def fill_pattern(words: tuple[int, ...], itemsize: int) -> tuple[int, int]:
+    """The words, which make one element of so many bytes, again and again over 16 bytes, as two signed integers.
+
+    All platforms that have kernels are little-endian.
+
+    Example:
+        >>> [hex(half) for half in fill_pattern((0x1234,), 2)]
+        ['0x1234123412341234', '0x1234123412341234']
+        >>> fill_pattern((-1, 5), 16)
+        (-1, 5)
+    """
+    size = itemsize // len(words)
+    first, second = (word.to_bytes(size, "little", signed=True) * (8 // size) for word in (words[0], words[-1]))
+    return int.from_bytes(first, "little", signed=True), int.from_bytes(second, "little", signed=True)
 
 
 def _integer_word(fill: complex, dtype: torch.dtype, name: str) -> int:

@@ -76,6 +76,16 @@ def not_plain(tensor: torch.Tensor) -> str | None:
     return None
 
 
+def slots_are_dense(values: torch.Tensor) -> bool:
+    """Whether each slot is one block of memory, its axes in their order; where the slots are does not matter."""
+    expected = 1
+    for stride, size in zip(reversed(values.stride()[2:]), reversed(values.shape[2:]), strict=True):
+        if size != 1 and stride != expected:
+            return False
+        expected *= size
+    return True
+
+
 def is_fake(tensor: torch.Tensor) -> bool:
     """Whether it is what tracers put in a tensor's place, which holds no values."""
     fake = loaded_class("torch._subclasses.fake_tensor", "FakeTensor")

@@ -6,9 +6,11 @@ from types import ModuleType
 
 import torch
 
+from alignpack.fill import fill_pattern
 from alignpack.implementations import numba_cuda, torch_backend
 from alignpack.implementations.host_threads import over_parts
 from alignpack.tables import LengthTables
+from alignpack.values import slots_are_dense
 from alignpack_reference import errors
 
 _CPU = torch.device("cpu")
@@ -106,15 +108,11 @@ def gather_rows(values: torch.Tensor, index: torch.Tensor, words: tuple[int, ...
     if values.is_contiguous():
         row_stride, slot_stride = shape[1] * size, size
     else:
-        if not _is_dense(values):
+        if not slots_are_dense(values):
             values = values.contiguous()
         row_stride, slot_stride = (stride * values.itemsize for stride in values.stride()[:2])
     if not index.is_contiguous():
         index = index.contiguous()
-    fill = second_fill = 0
-    if words[0] or words[-1]:
-        word_size = values.itemsize // len(words)
-        fill, second_fill = _eight_bytes(words[0], word_size), _eight_bytes(words[-1], word_size)
     arguments = (
         values.data_ptr(),
         row_stride,
@@ -124,8 +122,7 @@ def gather_rows(values: torch.Tensor, index: torch.Tensor, words: tuple[int, ...
         columns,
         result.data_ptr(),
         size,
-        fill,
-        second_fill,
+        *fill_pattern(words, values.itemsize),
     )
     memory = values, index, result
     for wrong in over_parts(total, batch * columns, _kernels().move_rows, arguments, memory):
@@ -133,18 +130,3 @@ def gather_rows(values: torch.Tensor, index: torch.Tensor, words: tuple[int, ...
             row, column = divmod(wrong, columns)
             raise errors.no_such_slot(row, column, int(index[row, column]), shape[1])
     return result
-
-
-def _is_dense(values: torch.Tensor) -> bool:
-    """Whether each slot is one block of memory, its axes in their order; where the slots are does not matter."""
-    expected = 1
-    for stride, size in zip(reversed(values.stride()[2:]), reversed(values.shape[2:]), strict=True):
-        if size != 1 and stride != expected:
-            return False
-        expected *= size
-    return True
-
-
-def _eight_bytes(word: int, size: int) -> int:
-    """A word of so many bytes, repeated over eight, as an integer; all platforms of Numba are little-endian."""
-    return int.from_bytes(word.to_bytes(size, "little", signed=True) * (8 // size), "little", signed=True)

@@ -5,14 +5,15 @@ GPU: `cuda_launch.launching_with` puts Numba's simulator in the GPU's place, and
 """
 
 import functools
-import sys
 from types import ModuleType
 
 import numpy as np
 import torch
 
+from alignpack.fill import fill_pattern
 from alignpack.implementations import cuda_shapes, cuda_support, torch_backend
 from alignpack.tables import LengthTables, place_documents
+from alignpack.values import slots_are_dense
 
 
 def unavailable(device: torch.device) -> str | None:
@@ -116,7 +117,7 @@ def gather_into(out: torch.Tensor, values: torch.Tensor, index: torch.Tensor, wo
         start,
         index.data_ptr(),
         to,
-        *_pattern(words, size),
+        *fill_pattern(words, size),
         batch,
         columns,
         slots,
@@ -136,8 +137,9 @@ def _readable(values: torch.Tensor) -> torch.Tensor:
     """The values, or a copy where a kernel cannot read them in place."""
     if values.is_conj() or values.is_neg():
         return values.clone(memory_format=torch.contiguous_format).resolve_conj().resolve_neg()
-    dense = values.is_contiguous() or values.numel() == 0 or values.ndim == 2 or values[0, 0].is_contiguous()
-    if dense and values.data_ptr() % values.element_size() == 0:
+    # A word that is narrower than an element would hold a part of the fill only.
+    aligned = values.data_ptr() % values.itemsize == 0
+    if aligned and (values.is_contiguous() or slots_are_dense(values)):
         return values
     return values.clone(memory_format=torch.contiguous_format)
 
@@ -145,16 +147,6 @@ def _readable(values: torch.Tensor) -> torch.Tensor:
 def _widest_word(bits: int) -> int:
     """The largest word that divides every address, stride and size whose bits are in `bits`."""
     return min(16, bits & -bits)
-
-
-@functools.lru_cache(1024)
-def _pattern(words: tuple[int, ...], size: int) -> tuple[int, int]:
-    """16 bytes of fill as two signed integers: the fill's words of `size` bytes (complex128: two of 8) again and again."""
-    if len(words) == 2:
-        return words[0], words[1]
-    pattern = (words[0] & (1 << 8 * size) - 1).to_bytes(size, sys.byteorder) * (8 // size)
-    half = int.from_bytes(pattern, sys.byteorder, signed=True)
-    return half, half
 
 
 def _with_index(device: torch.device) -> torch.device:
