@@ -23,10 +23,9 @@ Refusal = TypeError | ValueError
 
 _DTYPES = tuple(WORD_DTYPES)
 _OPERATIONS = ("gather_sequence", "halo")
-_FIELDS = 8  # numbers of a header in front of the shape; behind it is the text of a refusal
-_TEXT = 1024  # bytes of a refusal that travel
-_WORDS = struct.Struct(f"<{_TEXT // 8}q")
 _ACCEPTED, _TYPE_ERROR, _VALUE_ERROR = 0, 1, 2
+_NUMBERS = 128  # of a header, behind its first: the call, which has fewer, or the text of a refusal
+_TEXT = struct.Struct(f"<{_NUMBERS}q")
 
 
 def refusal_of(check: Callable[[], object]) -> Refusal | None:
@@ -94,8 +93,7 @@ def _check_length(name: str, length: int) -> None:
 
 
 def _header(ranks: Ranks, operation: str, tensor: torch.Tensor, width: int) -> list[int]:
-    fields = [
-        _ACCEPTED,
+    call = [
         _OPERATIONS.index(operation),
         ranks.device_types().index(tensor.device.type),
         _DTYPES.index(tensor.dtype),
@@ -104,21 +102,23 @@ def _header(ranks: Ranks, operation: str, tensor: torch.Tensor, width: int) -> l
         forward_ad.unpack_dual(tensor).tangent is not None,
         width,
         tensor.ndim,
+        *tensor.shape,
     ]
-    return [*fields, *tensor.shape, *[0] * (MOST_AXES - tensor.ndim), *[0] * (_TEXT // 8)]
+    return [_ACCEPTED, *call, *[0] * (_NUMBERS - len(call))]
 
 
 def _refused(refusal: Refusal) -> list[int]:
-    text = str(refusal).encode(errors="backslashreplace")[:_TEXT].ljust(_TEXT, b"\0")
+    text = str(refusal).encode(errors="backslashreplace")[: _TEXT.size].ljust(_TEXT.size, b"\0")
     kind = _TYPE_ERROR if isinstance(refusal, TypeError) else _VALUE_ERROR
-    return [kind, *[0] * (_FIELDS - 1 + MOST_AXES), *_WORDS.unpack(text)]
+    return [kind, *_TEXT.unpack(text)]
 
 
 def _refusal_in(header: Sequence[int]) -> Refusal | None:
-    if header[0] == _ACCEPTED:
+    kind, *numbers = header
+    if kind == _ACCEPTED:
         return None
-    text = _WORDS.pack(*header[-_TEXT // 8 :]).rstrip(b"\0").decode(errors="ignore")  # may be cut in a letter
-    return TypeError(text) if header[0] == _TYPE_ERROR else ValueError(text)
+    text = _TEXT.pack(*numbers).rstrip(b"\0").decode(errors="ignore")  # may be cut in a letter
+    return TypeError(text) if kind == _TYPE_ERROR else ValueError(text)
 
 
 def _differences(headers: Sequence[Sequence[int]], ranks: Ranks) -> Iterator[tuple[str, dict[str, list[int]]]]:
@@ -134,12 +134,12 @@ def _differences(headers: Sequence[Sequence[int]], ranks: Ranks) -> Iterator[tup
 
 
 def _described(header: Sequence[int], device_types: Sequence[str]) -> dict[str, str]:
-    _, operation, device, dtype, requires_grad, tangent, width, axes = header[:_FIELDS]
+    _, operation, device, dtype, requires_grad, tangent, width, axes, *sizes = header
     return {
         "the function": _OPERATIONS[operation],
         "the device": device_types[device],
         "the dtype": str(_DTYPES[dtype]).removeprefix("torch."),
-        "the shape": str(list(header[_FIELDS : _FIELDS + axes])),
+        "the shape": str(sizes[:axes]),
         "requires_grad": str(bool(requires_grad)),
         "having a forward-mode tangent": str(bool(tangent)),
         "width": str(width),
