@@ -8,9 +8,7 @@ A group that cannot be used raises on the rank that passes it: TypeError if it i
 than one dimension or leaves this process out. Everything else that is wrong on one rank is, with `check`, raised by all.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
-from typing import ParamSpec, TypeVar
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -20,31 +18,15 @@ from alignpack.fill import Fill
 from alignpack.layout import PackedSequenceLayout
 from alignpack.tables import integer_at_least, place_documents, read_tables
 from alignpack.values import check_values, is_fake
-from alignpack.watchers import is_wrapped, out_of_sight, transforms_active
+from alignpack.watchers import is_wrapped, out_of_sight, outside_graphs, transforms_active
 from alignpack_reference import errors
 
 __all__ = ["Group", "agree_on_length", "gather_sequence", "halo", "packed_length", "shard_batch"]
 
 _FROM_THE_LAYOUT = ("position_ids", "sequence_ids", "padding_mask")
 
-_Arguments = ParamSpec("_Arguments")
-_Result = TypeVar("_Result")
 
-
-def _outside_graphs(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """Host work is not for compilers: a graph break. Disabled only where somebody compiles: that import takes seconds."""
-
-    @wraps(function)
-    def run(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
-        if torch.compiler.is_compiling():
-            result: _Result = torch.compiler.disable(function)(*args, **kwargs)
-            return result
-        return function(*args, **kwargs)
-
-    return run
-
-
-@_outside_graphs
+@outside_graphs
 def packed_length(
     seq_lens: torch.Tensor,
     seq_lens_padded: torch.Tensor | None,
@@ -78,7 +60,7 @@ def packed_length(
         return place_documents(tables).padded_sequence
 
 
-@_outside_graphs
+@outside_graphs
 def agree_on_length(length: int, group: Group) -> int:
     """The largest `length` of all ranks, for ranks that hold different rows and need one width: one MAX all-reduce.
 
@@ -149,7 +131,7 @@ def shard_batch(
     return shard.pack_batch(batch, fill) | fields
 
 
-@_outside_graphs
+@outside_graphs
 def gather_sequence(tensor: torch.Tensor, group: Group, check: bool = True) -> torch.Tensor:
     """The columns of all ranks, in rank order.
 
@@ -182,7 +164,7 @@ def gather_sequence(tensor: torch.Tensor, group: Group, check: bool = True) -> t
     return gather_columns(tensor, ranks)
 
 
-@_outside_graphs
+@outside_graphs
 def halo(tensor: torch.Tensor, width: int, group: Group, check: bool = True) -> torch.Tensor:
     """The last `width` columns of the rank before this one; zeros on the first rank.
 

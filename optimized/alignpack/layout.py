@@ -15,7 +15,7 @@ from alignpack.rows import check_move, move_rows
 from alignpack.shards import shard_layout
 from alignpack.shifts import shift_layout
 from alignpack.tables import read_tables
-from alignpack.watchers import out_of_sight
+from alignpack.watchers import out_of_sight, outside_graphs
 from alignpack_reference import errors
 
 
@@ -257,6 +257,7 @@ class PackedSequenceLayout(TensorRecord):
         return group_layout(self, ratio)
 
 
+@outside_graphs
 def packed_layout(
     seq_lens: torch.Tensor,
     seq_lens_padded: torch.Tensor | None,
@@ -313,15 +314,10 @@ def packed_layout(
         >>> layout.shard(0, 2).sequence_ids
         tensor([[1, 1, 1, 0]])
     """
-
-    def build() -> PackedSequenceLayout:
-        # Tables are numbers, whatever is traced or transformed around the call; and a layout that is built under
-        # inference mode must still serve training afterwards.
-        with out_of_sight():
-            tables = read_tables(seq_lens, seq_lens_padded, input_shape, alignment, minimum_length, length_multiple)
-            target = seq_lens.device if device is None else torch.device(device)
-            implementation = select_backend(backend, target)
-            return PackedSequenceLayout(*implementation.build_fields(tables, target), alignment=tables.alignment)
-
-    # Host work is not for compilers. Disabled only where somebody compiles, because that import costs seconds.
-    return torch.compiler.disable(build)() if torch.compiler.is_compiling() else build()
+    # Tables are numbers, whatever is traced or transformed around the call; and a layout that is built under inference
+    # mode must still serve training afterwards.
+    with out_of_sight():
+        tables = read_tables(seq_lens, seq_lens_padded, input_shape, alignment, minimum_length, length_multiple)
+        target = seq_lens.device if device is None else torch.device(device)
+        implementation = select_backend(backend, target)
+        return PackedSequenceLayout(*implementation.build_fields(tables, target), alignment=tables.alignment)

@@ -6,7 +6,8 @@ call takes the long way, which is right for everybody.
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch.autograd import forward_ad
@@ -94,6 +95,23 @@ def fit_for_training() -> AbstractContextManager[Any]:
     if torch.compiler.is_compiling() or torch.is_inference_mode_enabled():  # Dynamo cannot read the second
         return torch.inference_mode(False)
     return _NOTHING
+
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+
+def outside_graphs(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """Host work is not for compilers: a graph break. Disabled only where somebody compiles: that import takes seconds."""
+
+    @wraps(function)
+    def run(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+        if torch.compiler.is_compiling():
+            result: _Result = torch.compiler.disable(function)(*args, **kwargs)
+            return result
+        return function(*args, **kwargs)
+
+    return run
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
