@@ -203,6 +203,14 @@ def unavailable_backend(origin: str, name: str, device: object, reason: str, ove
     return RuntimeError(f"{origin}={name!r} does not run on {device}: {reason}; on {device}: {overview}")
 
 
+def not_warmed_up(kernel: str, device: object) -> RuntimeError:
+    """A kernel that is needed first while a CUDA graph is being captured, when no code can be loaded."""
+    return RuntimeError(
+        f"a CUDA graph is being captured and the kernel {kernel} is not loaded on {device}: call "
+        f"alignpack.warmup({str(device)!r}) before the capture"
+    )
+
+
 # --- context parallelism ----------------------------------------------------------------------------------------------
 
 
