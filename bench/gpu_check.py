@@ -97,7 +97,7 @@ def _one(name: str, environment: dict[str, str], limit: float) -> dict[str, Any]
     command = [sys.executable, str(Path(__file__).resolve()), "--part", name]
     try:
         run = subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=limit)
-    except subprocess.TimeoutExpired as error:
+    except subprocess.TimeoutExpired as error:  # which has bytes, `text` or not
         said = b"".join(text for text in (error.stdout, error.stderr) if isinstance(text, bytes)).decode(
             errors="replace"
         )

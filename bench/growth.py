@@ -1,9 +1,10 @@
 """Is a cost linear? The criterion, and the axes along which it is asked.
 
 A cost is linear and has no cliff where, from each size to the next, the cost per unit of size rises at most by the factor
-`TOLERANCE` more than the limit's does: a call's own cost makes it fall, a power of the size above 1 makes it rise at the
-large end, and a step in the cost makes it rise where it is. What caches and page faults do to any program the limit
-shows; as it moves other bytes than alignpack, its rise may come one size earlier or later.
+`TOLERANCE` more than the limit's does: a call's own cost makes it fall, a power of the size (above 1.43 where sizes double,
+1.22 where they grow fourfold) makes it rise too much at the large end, and a step in the cost makes it rise where it is.
+What caches and page faults do to any program the limit shows; as it moves other bytes than alignpack, its rise may come one
+size earlier or later.
 """
 
 import itertools
