@@ -29,9 +29,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from alignpack_fuzz.targets import find_target
 
     options = _parser().parse_args(arguments)
+    # Now, and not after hours of running.
     if options.report is not None and not options.report.parent.is_dir():
-        # Now, and not after hours of running.
         print(f"alignpack-fuzz: there is no folder {options.report.parent} for the report", file=sys.stderr)
+        return USAGE
+    if options.report is not None and options.report.is_dir():
+        print(f"alignpack-fuzz: {options.report} is a folder; name a file for the report", file=sys.stderr)
         return USAGE
     try:
         if options.faults:

@@ -129,6 +129,7 @@ def test_an_interrupt_ends_with_the_report(
         (["--target", "."], "'.' is no name of a module; a file ends in .py"),
         (["--target", "../yours"], "'../yours' is no name of a module; a file ends in .py"),
         (["--report", "no_such_folder/report.json"], "there is no folder no_such_folder for the report"),
+        (["--report", "."], "alignpack-fuzz: . is a folder; name a file for the report"),
         (
             ["--target", "alignpack:backend=nothing"],
             "alignpack:backend=nothing is not one of alignpack:backend=numba, alignpack:backend=torch",
