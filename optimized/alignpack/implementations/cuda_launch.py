@@ -160,8 +160,8 @@ def launching_with(stand_in: Launcher) -> Iterator[None]:
 def load_all(device: torch.device) -> None:
     """Make every kernel ready.
 
-    What is loaded is on its way to the device only when it is launched there: drivers load lazily, once for each device.
-    So each is launched over no rows, for which it touches nothing.
+    Drivers load lazily: code reaches a device at its first launch there. So each kernel is launched once, over no rows,
+    of which it touches nothing.
     """
     for kernel in KERNELS:
         launcher().load(kernel, device)  # which refuses during a capture, where the launch would be recorded

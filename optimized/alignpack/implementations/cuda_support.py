@@ -25,7 +25,8 @@ OLDEST_CAPABILITY = 7, 5
 def missing(device: torch.device) -> str | None:
     """Why there are no kernels for a device, or None where they run; asked by every call, found out once.
 
-    A device without an index is for machines without CUDA: the current one changes.
+    A device without an index may be asked about only where there is no CUDA: elsewhere the answer would be kept for
+    whichever device was the current one.
     """
     if device.type != "cuda":
         return f"it is no CUDA device but {device.type}"

@@ -173,7 +173,7 @@ def _run_of(index: int, at: int, limit: int) -> int:  # pragma: no cover - compi
     """How many integers follow each other by one from the `at`-th on, that one counted; at most `limit`."""
     start = _load(index, at)
     run = 1
-    # Short runs are done before long blocks, which read memory as fast as it comes, would pay.
+    # Long blocks read memory as fast as it comes, but cost more where the run ends in the first; so short ones go first.
     short = min(limit, 4 * _BLOCK + 1)
     while run + _BLOCK <= short and not _block_differs(index, at + run, start + run):
         run += _BLOCK
