@@ -1,10 +1,9 @@
 """Is a cost linear? The criterion, and the axes along which it is asked.
 
-A cost is linear and has no cliff where, from each size to the next, the cost per unit of size rises at most by the factor
-`TOLERANCE` more than the limit's does: a call's own cost makes it fall, a power of the size (above 1.43 where sizes double,
-1.22 where they grow fourfold) makes it rise too much at the large end, and a step in the cost makes it rise where it is.
-What caches and page faults do to any program the limit shows; as it moves other bytes than alignpack, its rise may come one
-size earlier or later.
+A cost is linear and has no cliff where, from any size to any larger one, the cost per unit of size rises at most by the
+factor `TOLERANCE` more than the limit's does. A call's own cost makes it fall; a power of the size above 1 makes it rise in
+the end, slowly or fast, and a step makes it rise where it is. What caches and page faults do to any program the limit
+shows; as it moves other bytes than alignpack, its rise may come one size earlier or later.
 """
 
 import itertools
@@ -50,14 +49,18 @@ class Series:
 
 
 def worst_rise(points: Sequence[Point]) -> float:
-    """The factor by which the cost per unit rises most, from one size to the next, beyond the limit's rise thereabouts."""
-    own = _rises([point.seconds / point.size for point in points])
-    limits = _rises([point.limit / point.size for point in points])
-    return max(rise / max(1.0, *limits[max(0, step - 1) : step + 2]) for step, rise in enumerate(own))
+    """The factor by which the cost per unit rises most, from one size to a larger one, beyond the limit's rise thereabouts."""
+    own = [point.seconds / point.size for point in points]
+    limits = [point.limit / point.size for point in points]
+    return max(
+        own[last] / own[first] / max(1.0, _rise(limits[max(0, first - 1) : last + 2]))
+        for first, last in itertools.combinations(range(len(points)), 2)
+    )
 
 
-def _rises(costs: Sequence[float]) -> list[float]:
-    return [after / before for before, after in itertools.pairwise(costs)]
+def _rise(costs: Sequence[float]) -> float:
+    """The largest factor from one to a later one."""
+    return max(later / earlier for earlier, later in itertools.combinations(costs, 2))
 
 
 def markdown(axis: str, series: Iterable[Series]) -> str:

@@ -152,10 +152,11 @@ def test_lines_and_what_the_limit_does_too_are_linear() -> None:
     [
         lambda size: 100 + size**2,
         lambda size: size**1.5,
+        lambda size: 10 + size**1.1,
         lambda size: 100 + size + 300 * (size > 16),
         lambda size: size * (1 + (size > 1000)),
     ],
-    ids=["a square", "a power", "a step early", "a step late"],
+    ids=["a square", "a power", "a slow power", "a step early", "a step late"],
 )
 def test_powers_and_cliffs_are_not_linear(cost: Callable[[int], float]) -> None:
     assert not Series("size", "pack", "torch", "clone", _points([float(cost(size)) for size in SIZES])).linear
