@@ -180,6 +180,12 @@ def test_a_result_may_be_changed_in_place() -> None:
     assert values.grad.tolist() == [[2, 2, 2]]
 
 
+def test_a_stride_that_is_never_walked_may_be_any_number() -> None:
+    layout = packed_layout(torch.tensor([[3, 5]]), None, (1, 8), 4)
+    values = torch.arange(16).as_strided((1, 8), (2**62, 2))
+    assert layout.pack(values, backend="numba").tolist() == [[0, 2, 4, 0, 6, 8, 10, 12, 14, 0, 0, 0]]
+
+
 def test_many_threads_share_a_layout() -> None:
     lengths, padded, shape = long_tables()
     layout = packed_layout(lengths, padded, shape, 4)

@@ -86,6 +86,12 @@ def slots_are_dense(values: torch.Tensor) -> bool:
     return True
 
 
+def byte_strides(values: torch.Tensor) -> tuple[int, int]:
+    """Bytes from one row and from one slot to the next; 0 where there is one only, whose stride may be any number."""
+    (batch, slots), (row_stride, slot_stride) = values.shape[:2], values.stride()[:2]
+    return row_stride * values.itemsize if batch > 1 else 0, slot_stride * values.itemsize if slots > 1 else 0
+
+
 def is_fake(tensor: torch.Tensor) -> bool:
     """Whether it is what tracers put in a tensor's place, which holds no values."""
     fake = loaded_class("torch._subclasses.fake_tensor", "FakeTensor")

@@ -10,7 +10,7 @@ from alignpack.fill import fill_pattern
 from alignpack.implementations import numba_cuda, torch_backend
 from alignpack.implementations.host_threads import over_parts
 from alignpack.tables import LengthTables
-from alignpack.values import slots_are_dense
+from alignpack.values import byte_strides, slots_are_dense
 from alignpack_reference import errors
 
 _CPU = torch.device("cpu")
@@ -110,7 +110,7 @@ def gather_rows(values: torch.Tensor, index: torch.Tensor, words: tuple[int, ...
     else:
         if not slots_are_dense(values):
             values = values.contiguous()
-        row_stride, slot_stride = (stride * values.itemsize for stride in values.stride()[:2])
+        row_stride, slot_stride = byte_strides(values)
     if not index.is_contiguous():
         index = index.contiguous()
     arguments = (

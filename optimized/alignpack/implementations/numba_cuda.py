@@ -13,7 +13,7 @@ import torch
 from alignpack.fill import fill_pattern
 from alignpack.implementations import cuda_shapes, cuda_support, torch_backend
 from alignpack.tables import LengthTables, place_documents
-from alignpack.values import slots_are_dense
+from alignpack.values import byte_strides, slots_are_dense
 
 
 def unavailable(device: torch.device) -> str | None:
@@ -106,10 +106,7 @@ def gather_into(out: torch.Tensor, values: torch.Tensor, index: torch.Tensor, wo
     if not index.is_contiguous() or index.data_ptr() % 8:
         index = index.clone(memory_format=torch.contiguous_format)
     source = _readable(values)
-    row_stride, slot_stride = source.stride()[:2]
-    # A stride that is never walked may be anything.
-    row_stride = row_stride * size if batch > 1 else 0
-    slot_stride = slot_stride * size if slots > 1 else 0
+    row_stride, slot_stride = byte_strides(source)
     start, to = source.data_ptr(), out.data_ptr()
     word = _widest_word(start | to | row_bytes | row_stride | slot_stride)
     width = row_bytes // word
