@@ -307,6 +307,12 @@ def test_where_numba_may_not_compile_another_backend_is_taken(monkeypatch: pytes
     assert numba_backend.unavailable(torch.device("cpu")) == "NUMBA_DISABLE_JIT is set"
 
 
+def test_the_cpu_has_two_names() -> None:
+    lengths = torch.tensor([[3]])
+    layout = packed_layout(lengths, None, (1, 3), 4, device="cpu:0", backend="numba")
+    assert layout.equal(packed_layout(lengths, None, (1, 3), 4))
+
+
 def test_elsewhere_than_on_the_cpu_another_backend_is_taken() -> None:
     layout = packed_layout(torch.tensor([[3]]), None, (1, 3), 4, device="meta")
     assert layout.source_indices.shape == (1, 4)

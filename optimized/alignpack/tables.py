@@ -201,9 +201,21 @@ def _plain(name: str, table: torch.Tensor) -> torch.Tensor:
         kind = "a fake tensor, which holds no values"
     if kind is None and is_wrapped(table):
         kind = "a tensor that torch.func batches or replaces; build the layout outside of the transform"
+    if kind is None and type(table) is not torch.Tensor:
+        if _answers_itself(table):
+            table = table.clone()  # which may be a plain tensor, as that of a collective that is waited for
+        if _answers_itself(table):
+            kind = f"a {type(table).__name__}, whose memory is not its own"
+        else:
+            table = table.as_subclass(torch.Tensor)  # or the layout's fields would be of that class
     if kind is not None:
         raise errors.not_dense(name, kind)
     return table
+
+
+def _answers_itself(table: torch.Tensor) -> bool:
+    """Whether its class takes every operation into its own hands, so that there may be no memory at its address."""
+    return type(table).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
 
 
 def _read_input_shape(input_shape: Sequence[int]) -> tuple[int, int]:

@@ -108,6 +108,41 @@ def test_batched_tables_are_refused(fast: Target) -> None:
         )
 
 
+class Named(torch.Tensor):
+    """A subclass that only has a name of its own."""
+
+
+def test_fields_are_plain_tensors_whatever_the_tables_are(fast: Target) -> None:
+    lengths = torch.tensor([[3, 2]])
+    layout = fast.packed_layout(lengths.as_subclass(Named), lengths.as_subclass(Named), (1, 5), 4)
+    assert all(type(field) is torch.Tensor for field in layout._tensors())
+    assert layout.equal(fast.packed_layout(lengths, None, (1, 5), 4))
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_tables_that_hold_their_memory_elsewhere_are_refused(fast: Target, dtype: torch.dtype) -> None:
+    lengths = torch.tensor([[3, 2]], dtype=dtype)
+    for name, tables in {"seq_lens": (Traced(lengths), lengths), "seq_lens_padded": (lengths, Traced(lengths))}.items():
+        with pytest.raises(TypeError, match=f"^{name} must be a plain dense tensor, got a Traced, whose memory"):
+            fast.packed_layout(*tables, (1, 5), 4)
+
+
+class Waiting(Traced):
+    """What collectives give: any operation waits, and gives a plain tensor."""
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Run on what is inside."""
+        return func(*[arg.held if isinstance(arg, cls) else arg for arg in args], **(kwargs or {}))
+
+
+def test_tables_that_are_still_on_their_way_are_waited_for(fast: Target) -> None:
+    lengths = torch.tensor([[3, 2]])
+    assert fast.packed_layout(Waiting(lengths), None, (1, 5), 4).equal(fast.packed_layout(lengths, None, (1, 5), 4))
+
+
 def test_another_default_device_changes_nothing(fast: Target) -> None:
     def everything() -> list[torch.Tensor]:
         layout = fast.packed_layout(torch.tensor([[3, 2]], device="cpu"), None, (1, 5), 4)

@@ -16,7 +16,7 @@ _CPU = torch.device("cpu")
 
 def unavailable(device: torch.device) -> str | None:
     """Why it cannot run on the device; this is on the way of every call."""
-    if device == _CPU:
+    if device == _CPU or device.type == "cpu":  # the usual case is quick; "cpu:0" is another
         return _not_importable()
     return numba_cuda.unavailable(device) if device.type == "cuda" else "it runs on cpu and cuda only"
 
