@@ -12,12 +12,14 @@ import threading
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import torch
 
 from alignpack import PackedSequenceLayout, packed_layout
-from alignpack.implementations import host_threads, numba_backend
+from alignpack.implementations import host_threads, numba_backend, numba_derived
+from alignpack.tables import LengthTables
 from alignpack_fuzz.compare import assert_same_bits
 
 DTYPES = (torch.bool, torch.int8, torch.bfloat16, torch.float32, torch.int64, torch.complex64, torch.complex128)
@@ -122,6 +124,16 @@ def test_threads_write_what_one_thread_writes(three_threads: list[int]) -> None:
         values = strided(torch.int16, trailing, "dense", shape)
         assert_same_bits(layout.pack(values, 5, backend="numba"), layout.pack(values, 5, backend="torch"))
     assert len(three_threads) == built + len(TRAILING)
+
+
+@pytest.mark.parametrize("fill", [2j, 2.0, complex(-0.0, 2), complex(2, -0.0), complex(0.0, -0.0)])
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_fills_whose_parts_are_different_words(dtype: torch.dtype, fill: complex) -> None:
+    layout = packed_layout(torch.tensor([[1, 2]]), None, (1, 3), 4)
+    for trailing in TRAILING:
+        packed = layout.pack(strided(dtype, trailing, "dense", (1, 3)), fill, backend="numba")
+        assert_same_bits(packed[0, 1], torch.full(trailing, fill, dtype=dtype))
+        assert_same_bits(packed[0, 7], torch.full(trailing, fill, dtype=dtype))
 
 
 def by_hand(index: list[list[int]], slots: int) -> PackedSequenceLayout:
@@ -290,6 +302,36 @@ def test_a_part_holds_the_memory_that_it_writes_when_its_caller_is_gone() -> Non
         interrupted.set()
     assert looked.wait(10)
     assert found == [True]
+
+
+def test_callers_hand_over_all_memory_that_kernels_touch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def tensors(memory: object) -> Iterator[torch.Tensor]:
+        if isinstance(memory, torch.Tensor):
+            yield memory
+        elif isinstance(memory, LengthTables):
+            yield from tensors((memory.lengths, memory.spans))
+        elif isinstance(memory, tuple):
+            for part in memory:
+                yield from tensors(part)
+
+    calls = 0
+
+    def checking(_bytes: int, count: int, kernel: Any, arguments: tuple[int, ...], memory: object) -> Any:
+        nonlocal calls
+        calls += 1
+        addresses = {argument for argument in arguments if argument > 2**32}  # no size here is so large
+        assert addresses == {tensor.data_ptr() for tensor in tensors(memory)}
+        return [kernel(*arguments, 0, count)]
+
+    for module in (numba_backend, numba_derived):
+        monkeypatch.setattr(module, "over_parts", checking)
+    lengths, padded, shape = long_tables()
+    layout = packed_layout(lengths, padded, shape, 4, backend="numba")
+    layout.pack(torch.ones(shape), backend="numba")
+    layout.pack(torch.ones(*shape, 4).transpose(2, 0).contiguous().transpose(2, 0), backend="numba")
+    layout.shift(1)
+    layout.groups(2)
+    assert calls == 5
 
 
 def test_the_first_wrong_entry_of_all_parts_is_named(three_threads: list[int]) -> None:
