@@ -159,6 +159,19 @@ def test_a_run_ends_with_its_row() -> None:
     assert_same_bits(twice.pack(values, backend="numba"), values.gather(1, twice.source_indices))
 
 
+@pytest.mark.parametrize("lengths", [range(1, 50), range(50, 100), range(100, 150)], ids=str)
+def test_runs_of_every_length_end_with_their_rows_and_with_the_values(lengths: range) -> None:
+    """Runs are looked for in blocks of two sizes: none may reach beyond."""
+    for length in lengths:
+        values = torch.arange(4 * length).view(2, 2 * length)
+        index = torch.arange(2 * length).view(2, length)  # goes on in the next row
+        layout = by_hand(index.tolist(), 2 * length)
+        assert_same_bits(layout.pack(values, backend="numba"), values.gather(1, index))
+        beyond = by_hand([list(range(length + 100))], length)  # goes on behind the values
+        with pytest.raises(IndexError, match=f"holds {length} at row 0, column {length};"):
+            beyond.pack(values[:1, :length].contiguous(), backend="numba")
+
+
 def test_maps_that_no_layout_has_are_left_to_pytorch() -> None:
     values = torch.arange(8).view(2, 4)
     layout = packed_layout(torch.tensor([[3], [2]]), None, (2, 4), 4)

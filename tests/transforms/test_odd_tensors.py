@@ -48,7 +48,9 @@ def test_values_without_memory(move: Any) -> None:
     assert_same_bits(move(zeros), move(torch.zeros(*move.taken, 3)))
 
 
-def test_wrappers_that_outlive_their_transform(move: Any) -> None:
+@pytest.mark.parametrize("transform", ["grad", "jvp"])
+@pytest.mark.parametrize("watched", [True, False])
+def test_wrappers_that_outlive_their_transform(move: Any, transform: str, watched: bool) -> None:
     kept: list[torch.Tensor] = []
 
     def loss(values: torch.Tensor) -> torch.Tensor:
@@ -56,8 +58,12 @@ def test_wrappers_that_outlive_their_transform(move: Any) -> None:
         return values.sum()
 
     values = torch.randn(*move.taken, 3)
-    torch.func.grad(loss)(values)
-    assert_same_bits(move(kept[0]) * 1, move(values))
+    if transform == "grad":
+        torch.func.grad(loss)(values)
+    else:
+        torch.func.jvp(loss, (values,), (values,))
+    with torch.set_grad_enabled(watched):
+        assert_same_bits(move(kept[0]) * 1, move(values))
 
 
 def test_batched_gradients_that_are_differentiated_again(move: Any) -> None:
@@ -99,6 +105,16 @@ def test_a_layout_is_built_from_numbers_wherever_it_is_built(fast: Target, place
         with FakeTensorMode(allow_non_fake_inputs=True):
             packed(torch.ones(1, 5))
     assert all(layout.equal(expected) for layout in built)
+
+
+def test_tables_may_be_arguments_of_nested_derivatives(fast: Target) -> None:
+    def total(values: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        packed: torch.Tensor = fast.packed_layout(lengths, lengths, (1, 5), 4).pack(values)
+        return packed.pow(3).sum()
+
+    values = torch.arange(5.0).view(1, 5)
+    gradient = torch.func.grad(lambda *both: torch.func.grad(total)(*both).sum())(values, torch.tensor([[3, 2]]))
+    assert_same_bits(gradient, 6 * values)
 
 
 def test_batched_tables_are_refused(fast: Target) -> None:
