@@ -172,6 +172,13 @@ def test_runs_of_every_length_end_with_their_rows_and_with_the_values(lengths: r
             beyond.pack(values[:1, :length].contiguous(), backend="numba")
 
 
+def test_a_run_ends_wherever_it_is_broken() -> None:
+    index = torch.arange(200).repeat(199, 1)
+    index[torch.arange(199), torch.arange(1, 200)] = 0
+    values = torch.arange(199 * 200).view(199, 200)
+    assert_same_bits(by_hand(index.tolist(), 200).pack(values, backend="numba"), values.gather(1, index))
+
+
 def test_maps_that_no_layout_has_are_left_to_pytorch() -> None:
     values = torch.arange(8).view(2, 4)
     layout = packed_layout(torch.tensor([[3], [2]]), None, (2, 4), 4)
