@@ -16,7 +16,8 @@ import numba
 import pytest
 from numba.core import caching
 
-from alignpack.implementations import host_kernels
+from alignpack.implementations import host_compiler, host_kernels
+from alignpack.implementations.compile_cache import _CheckedFiles
 from alignpack.implementations.host_compiler import host_kernel
 
 PROGRAM = """
@@ -112,6 +113,22 @@ def test_code_of_another_source_is_replaced(monkeypatch: pytest.MonkeyPatch) -> 
         patch.setattr(caching.UserProvidedCacheLocator, "get_source_stamp", lambda _: b"before the edit")
         assert not taken_from_disk(new_process())
     assert not taken_from_disk(new_process())
+
+
+def test_code_of_other_options_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setitem(host_compiler._OPTIONS, "error_model", "python")
+        assert not taken_from_disk(new_process())
+    assert not taken_from_disk(new_process())
+    assert taken_from_disk(new_process())
+
+
+def test_a_file_under_the_name_of_another_is_not_believed(folder: Path) -> None:
+    stored = _CheckedFiles(folder / "kernel", "stamp")
+    stored.save("one signature", 1)
+    assert stored.load("one signature") == 1
+    stored._path("one signature").rename(stored._path("another"))
+    assert stored.load("another") is None
 
 
 def test_a_directory_where_the_file_belongs(folder: Path) -> None:

@@ -13,12 +13,14 @@ import threading
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import torch
 
 from alignpack import PackedSequenceLayout, packed_layout
-from alignpack.implementations import host_threads, numba_backend
+from alignpack.implementations import host_threads, numba_backend, numba_derived
+from alignpack.tables import LengthTables
 from alignpack_fuzz.compare import assert_same_bits
 
 DTYPES = (torch.bool, torch.int8, torch.bfloat16, torch.float32, torch.int64, torch.complex64, torch.complex128)
@@ -125,6 +127,16 @@ def test_threads_write_what_one_thread_writes(three_threads: list[int]) -> None:
     assert len(three_threads) == built + len(TRAILING)
 
 
+@pytest.mark.parametrize("fill", [2j, 2.0, complex(-0.0, 2), complex(2, -0.0), complex(0.0, -0.0)])
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_fills_whose_parts_are_different_words(dtype: torch.dtype, fill: complex) -> None:
+    layout = packed_layout(torch.tensor([[1, 2]]), None, (1, 3), 4)
+    for trailing in TRAILING:
+        packed = layout.pack(strided(dtype, trailing, "dense", (1, 3)), fill, backend="numba")
+        assert_same_bits(packed[0, 1], torch.full(trailing, fill, dtype=dtype))
+        assert_same_bits(packed[0, 7], torch.full(trailing, fill, dtype=dtype))
+
+
 def by_hand(index: list[list[int]], slots: int) -> PackedSequenceLayout:
     map_ = torch.tensor(index)
     return PackedSequenceLayout(map_, torch.full((len(index), slots), -1), map_, map_)
@@ -146,6 +158,26 @@ def test_a_run_ends_with_its_row() -> None:
     twice = by_hand([[*range(12), *range(12)], [3, 2, 1, *range(7, 12), *[0] * 16]], 12)
     values = torch.arange(24).view(2, 12)
     assert_same_bits(twice.pack(values, backend="numba"), values.gather(1, twice.source_indices))
+
+
+@pytest.mark.parametrize("lengths", [range(1, 50), range(50, 100), range(100, 150)], ids=str)
+def test_runs_of_every_length_end_with_their_rows_and_with_the_values(lengths: range) -> None:
+    """Runs are looked for in blocks of two sizes: none may reach beyond."""
+    for length in lengths:
+        values = torch.arange(4 * length).view(2, 2 * length)
+        index = torch.arange(2 * length).view(2, length)  # goes on in the next row
+        layout = by_hand(index.tolist(), 2 * length)
+        assert_same_bits(layout.pack(values, backend="numba"), values.gather(1, index))
+        beyond = by_hand([list(range(length + 100))], length)  # goes on behind the values
+        with pytest.raises(IndexError, match=f"holds {length} at row 0, column {length};"):
+            beyond.pack(values[:1, :length].contiguous(), backend="numba")
+
+
+def test_a_run_ends_wherever_it_is_broken() -> None:
+    index = torch.arange(200).repeat(199, 1)
+    index[torch.arange(199), torch.arange(1, 200)] = 0
+    values = torch.arange(199 * 200).view(199, 200)
+    assert_same_bits(by_hand(index.tolist(), 200).pack(values, backend="numba"), values.gather(1, index))
 
 
 def test_maps_that_no_layout_has_are_left_to_pytorch() -> None:
@@ -303,6 +335,36 @@ def test_a_part_holds_the_memory_that_it_writes_when_its_caller_is_gone() -> Non
     assert found == [True]
 
 
+def test_callers_hand_over_all_memory_that_kernels_touch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def tensors(memory: object) -> Iterator[torch.Tensor]:
+        if isinstance(memory, torch.Tensor):
+            yield memory
+        elif isinstance(memory, LengthTables):
+            yield from tensors((memory.lengths, memory.spans))
+        elif isinstance(memory, tuple):
+            for part in memory:
+                yield from tensors(part)
+
+    calls = 0
+
+    def checking(_bytes: int, count: int, kernel: Any, arguments: tuple[int, ...], memory: object) -> Any:
+        nonlocal calls
+        calls += 1
+        addresses = {argument for argument in arguments if argument > 2**32}  # no size here is so large
+        assert addresses == {tensor.data_ptr() for tensor in tensors(memory)}
+        return [kernel(*arguments, 0, count)]
+
+    for module in (numba_backend, numba_derived):
+        monkeypatch.setattr(module, "over_parts", checking)
+    lengths, padded, shape = long_tables()
+    layout = packed_layout(lengths, padded, shape, 4, backend="numba")
+    layout.pack(torch.ones(shape), backend="numba")
+    layout.pack(torch.ones(*shape, 4).transpose(2, 0).contiguous().transpose(2, 0), backend="numba")
+    layout.shift(1)
+    layout.groups(2)
+    assert calls == 5
+
+
 def test_the_first_wrong_entry_of_all_parts_is_named(three_threads: list[int]) -> None:
     index = torch.arange(30).view(3, 10).remainder(10)
     index[0, 9] = index[2, 3] = 77
@@ -316,6 +378,12 @@ def test_the_first_wrong_entry_of_all_parts_is_named(three_threads: list[int]) -
 def test_where_numba_may_not_compile_another_backend_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "true")
     assert numba_backend.unavailable(torch.device("cpu")) == "NUMBA_DISABLE_JIT is set"
+
+
+def test_the_cpu_has_two_names() -> None:
+    lengths = torch.tensor([[3]])
+    layout = packed_layout(lengths, None, (1, 3), 4, device="cpu:0", backend="numba")
+    assert layout.equal(packed_layout(lengths, None, (1, 3), 4))
 
 
 def test_elsewhere_than_on_the_cpu_another_backend_is_taken() -> None:

@@ -201,11 +201,19 @@ def _plain(name: str, table: torch.Tensor) -> torch.Tensor:
         kind = errors.FAKE
     if kind is None and is_wrapped(table):
         kind = errors.WRAPPED
-    if kind is None and subclass and type(table).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
-        kind = errors.held_elsewhere(type(table))
+    if kind is None and subclass:
+        if _answers_itself(table):
+            table = table.clone()  # which may be a plain tensor, as that of a collective that is waited for
+        if _answers_itself(table):
+            kind = errors.held_elsewhere(type(table))
     if kind is not None:
         raise errors.not_dense(name, kind)
     return table.as_subclass(torch.Tensor) if subclass else table
+
+
+def _answers_itself(table: torch.Tensor) -> bool:
+    """Whether its class takes every operation into its own hands, so that there may be no memory at its address."""
+    return type(table).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
 
 
 def _read_input_shape(input_shape: Sequence[int]) -> tuple[int, int]:

@@ -50,8 +50,11 @@ def test_make_fx(move: Any, tracing: Any) -> None:
     other = torch.randn(*move.taken, 3)
     assert_same_bits(graph(other, *move.layout._tensors()), move(other).pow(2))
     leaf = other.clone().requires_grad_()
-    (gradient,) = torch.autograd.grad(graph(leaf, *move.layout._tensors()).sum(), leaf)
-    assert_same_bits(gradient, torch.autograd.grad(move(leaf).pow(2).sum(), leaf)[0])
+    (gradient,) = torch.autograd.grad(graph(leaf, *move.layout._tensors()).sum(), leaf, create_graph=True)
+    (expected,) = torch.autograd.grad(move(leaf).pow(2).sum(), leaf, create_graph=True)
+    assert_same_bits(gradient.detach(), expected.detach())
+    second, expected_second = (torch.autograd.grad(first.pow(2).sum(), leaf)[0] for first in (gradient, expected))
+    assert_same_bits(second, expected_second)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -48,7 +48,9 @@ def test_values_without_memory(move: Any) -> None:
     assert_same_bits(move(zeros), move(torch.zeros(*move.taken, 3)))
 
 
-def test_wrappers_that_outlive_their_transform(move: Any) -> None:
+@pytest.mark.parametrize("transform", ["grad", "jvp"])
+@pytest.mark.parametrize("watched", [True, False])
+def test_wrappers_that_outlive_their_transform(move: Any, transform: str, watched: bool) -> None:
     kept: list[torch.Tensor] = []
 
     def loss(values: torch.Tensor) -> torch.Tensor:
@@ -56,8 +58,12 @@ def test_wrappers_that_outlive_their_transform(move: Any) -> None:
         return values.sum()
 
     values = torch.randn(*move.taken, 3)
-    torch.func.grad(loss)(values)
-    assert_same_bits(move(kept[0]) * 1, move(values))
+    if transform == "grad":
+        torch.func.grad(loss)(values)
+    else:
+        torch.func.jvp(loss, (values,), (values,))
+    with torch.set_grad_enabled(watched):
+        assert_same_bits(move(kept[0]) * 1, move(values))
 
 
 def test_batched_gradients_that_are_differentiated_again(move: Any) -> None:
@@ -101,6 +107,16 @@ def test_a_layout_is_built_from_numbers_wherever_it_is_built(fast: Target, place
     assert all(layout.equal(expected) for layout in built)
 
 
+def test_tables_may_be_arguments_of_nested_derivatives(fast: Target) -> None:
+    def total(values: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        packed: torch.Tensor = fast.packed_layout(lengths, lengths, (1, 5), 4).pack(values)
+        return packed.pow(3).sum()
+
+    values = torch.arange(5.0).view(1, 5)
+    gradient = torch.func.grad(lambda *both: torch.func.grad(total)(*both).sum())(values, torch.tensor([[3, 2]]))
+    assert_same_bits(gradient, 6 * values)
+
+
 def test_batched_tables_are_refused(fast: Target) -> None:
     with pytest.raises(TypeError, match=r"^seq_lens must be .*torch\.func batches or replaces"):
         torch.vmap(lambda lengths: fast.packed_layout(lengths, None, (1, 5), 4).source_indices)(
@@ -123,6 +139,22 @@ def test_tables_of_a_subclass_make_plain_layouts(fast: Target) -> None:
     layout = fast.packed_layout(lengths.as_subclass(Named), None, (1, 5), 4)
     assert {type(field) for field in layout._tensors()} == {torch.Tensor}
     assert layout.equal(fast.packed_layout(lengths, None, (1, 5), 4))
+
+
+class Waiting(Traced):
+    """What collectives give: any operation waits, and gives a plain tensor."""
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Run on what is inside."""
+        return func(*[arg.held if isinstance(arg, cls) else arg for arg in args], **(kwargs or {}))
+
+
+def test_tables_that_are_still_on_their_way_are_waited_for(fast: Target) -> None:
+    lengths = torch.tensor([[3, 2]])
+    assert fast.packed_layout(Waiting(lengths), None, (1, 5), 4).equal(fast.packed_layout(lengths, None, (1, 5), 4))
 
 
 def test_another_default_device_changes_nothing(fast: Target) -> None:
