@@ -8,7 +8,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from alignpack import PackedSequenceLayout, packed_layout
-from alignpack.implementations import host_threads, numba_derived, select_backend_for, torch_derived
+from alignpack.implementations import host_kernels, host_threads, numba_derived, select_backend_for, torch_derived
 from alignpack_fuzz.compare import assert_same_bits
 
 LENGTHS = torch.tensor([[3, 6, 0], [9, -1000, -1000], [1, 1, 1], [0, 0, 0], [4, 4, 1]])
@@ -90,3 +90,13 @@ def test_what_traces_sees_every_operation() -> None:
     torch.func.vmap(look)(torch.ones(2))
     assert seen == ["torch"]
     assert select_backend_for(*layout.to("meta")._tensors()).name == "torch"
+
+
+def test_a_run_that_leads_out_of_the_input_row_writes_nothing_behind_it() -> None:
+    """As a map made by hand may: the kernel by itself, because a guard must stand behind its memory."""
+    slots, columns = 100, 40
+    source, ids = torch.arange(slots), torch.ones(slots, dtype=torch.int64)
+    sources, positions = torch.zeros(slots, dtype=torch.int64), torch.full((slots,), 77)
+    fields = (source, ids, slots, columns, 1, sources, positions)
+    host_kernels.shift_maps(*(f.data_ptr() if isinstance(f, torch.Tensor) else f for f in fields), 0, 1)
+    assert positions.tolist() == [-1, *range(columns - 1), *[77] * (slots - columns)]

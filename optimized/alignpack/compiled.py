@@ -66,7 +66,9 @@ def gather_rows_traced(
     values: torch.Tensor, index: torch.Tensor, inverse: torch.Tensor, words: tuple[int, ...]
 ) -> torch.Tensor:
     """`alignpack.doors.gather_rows` for tracing compilers."""
-    if values.dtype in _DIFFERENTIATED and (transforms_active() or dual_level_open()):
+    # An exported program keeps no Function, but what its forward did.
+    exported = torch.compiler.is_exporting() and values.requires_grad
+    if values.dtype in _DIFFERENTIATED and (transforms_active() or dual_level_open() or exported):
         return _differentiable(values, index, inverse, words)
     moved: torch.Tensor = _TracedGather.apply(values, index, inverse, words)  # type: ignore[no-untyped-call]
     return moved
@@ -118,7 +120,7 @@ def _gather(source: torch.Tensor, index: torch.Tensor, fill: torch.Tensor) -> to
 def _differentiable(
     values: torch.Tensor, index: torch.Tensor, inverse: torch.Tensor, words: tuple[int, ...]
 ) -> torch.Tensor:
-    """The same result for transforms of `torch.func`, of which compilers see through Functions and lose the gradient.
+    """The same result for transforms of `torch.func` and exports, which see through Functions and lose the gradient.
 
     So PyTorch must differentiate the operations itself, and integers, which keep all bits, have no derivatives.
     """

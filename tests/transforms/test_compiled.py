@@ -298,6 +298,23 @@ def test_export_with_dynamic_dimensions_and_save_and_load(strict: bool) -> None:
     torch.testing.assert_close(loaded(layout, values), Model()(layout, values))
 
 
+@pytest.mark.parametrize("strict", [True, False])
+def test_an_exported_program_has_gradients_where_its_example_had(strict: bool) -> None:
+    layout = packed_layout(torch.tensor([[3, 2], [1, -1000]]), None, (2, 7), 4)
+    values = torch.randn(2, 7, 3, dtype=torch.float64, requires_grad=True)
+    program = torch.export.export(Model(), (layout, values), strict=strict)
+    weights = torch.randn(2, 7, 3, dtype=torch.float64)
+
+    def gradients(model: torch.nn.Module) -> tuple[torch.Tensor, torch.Tensor]:
+        (first,) = torch.autograd.grad((model(layout, values) ** 3 * weights).sum(), values, create_graph=True)
+        (second,) = torch.autograd.grad((first**2).sum(), values)
+        return first, second
+
+    for found, expected in zip(gradients(program.module()), gradients(Model()), strict=True):
+        assert expected.count_nonzero() > 0
+        torch.testing.assert_close(found, expected)
+
+
 def test_building_a_layout_is_a_graph_break() -> None:
     lengths = torch.tensor([[3, 2], [1, -1000]])
 
