@@ -190,25 +190,18 @@ def test_transforms_inside(move: Any, backend: str) -> None:
 
 @pytest.mark.parametrize("backend", COMPILERS)
 @pytest.mark.parametrize("in_dims", [(0, 0), (0, None), (None, 0)])
-def test_vmap_over_layouts_inside(backend: str, in_dims: Any) -> None:
+def test_vmap_over_layouts_inside(move: Any, backend: str, in_dims: Any) -> None:
     """`(layouts, values)`: over both, over the layouts alone, over the values alone."""
     tables = torch.tensor([[[3, 2], [1, -1000]], [[5, 2], [0, 3]], [[1, 6], [7, 0]]])
     layouts = [packed_layout(table, None, (2, 7), 4, minimum_length=12) for table in tables]
     stacked = PackedSequenceLayout(*map(torch.stack, zip(*(one._tensors() for one in layouts), strict=True)))
-    values = torch.randn(3, 2, 7, 4)
-    of_layouts, of_values = in_dims
-    arguments = (
-        stacked if of_layouts == 0 else PackedSequenceLayout(*(field[0] for field in stacked._tensors())),
-        values if of_values == 0 else values[0],
-    )
-    actual = compiled(
-        lambda layout, values: torch.vmap(lambda layout, values: layout.pack(values, 7), in_dims=in_dims)(
-            layout, values
-        ),
-        backend=backend,
-    )(*arguments)
+    values = torch.randn(3, 2, 7 if move.name == "pack" else 12, 4)
+    of_layouts, of_values = (dim == 0 for dim in in_dims)
+    arguments = stacked if of_layouts else layouts[0], values if of_values else values[0]
+    actual = compiled(torch.vmap(move.apply, in_dims=in_dims), backend=backend)(*arguments)
     for i in range(3):
-        assert_same_bits(actual[i], layouts[i if of_layouts == 0 else 0].pack(values[i if of_values == 0 else 0], 7))
+        expected = move.formula(layouts[i if of_layouts else 0], values[i if of_values else 0])
+        assert_same_bits(actual[i], expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.complex64, torch.complex128])
@@ -228,14 +221,15 @@ def test_gradients_of_every_dtype_and_of_nothing_inside(dtype: torch.dtype, shap
     assert_same_bits(gradient, layout.restore(weights.to(dtype)))
 
 
-def test_checkpointing_inside(move: Any) -> None:
+@pytest.mark.parametrize("backend", COMPILERS)
+def test_checkpointing_inside(move: Any, backend: str) -> None:
     values = torch.randn(*move.taken, 3, requires_grad=True)
 
     def block(values: torch.Tensor) -> torch.Tensor:
         moved: torch.Tensor = move(values.sin()).sin()
         return moved
 
-    function = compiled(lambda values: checkpoint(block, values, use_reentrant=False), backend="aot_eager")
+    function = compiled(lambda values: checkpoint(block, values, use_reentrant=False), backend=backend)
     (actual,) = torch.autograd.grad(function(values).sum(), values)
     torch.testing.assert_close(actual, torch.autograd.grad(block(values).sum(), values)[0])
 

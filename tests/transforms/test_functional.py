@@ -92,17 +92,18 @@ def layouts(fast: Target) -> tuple[list[PackedSequenceLayout], PackedSequenceLay
     return single, PackedSequenceLayout(*map(torch.stack, fields), alignment=4)
 
 
-def test_vmap_over_layouts_and_over_both(fast: Target) -> None:
+@pytest.mark.parametrize("in_dims", [(0, 0), (0, None), (None, 0)])
+def test_vmap_over_layouts_and_over_both(fast: Target, move: Any, in_dims: Any) -> None:
+    """`(layouts, values)`: over both, over the layouts alone, over the values alone."""
     single, stacked = layouts(fast)
     assert {tuple(layout.source_indices.shape) for layout in single} == {(2, 12)}
-    values = torch.randn(3, 2, 7, 4)
-    both = torch.vmap(lambda layout, values: layout.pack(values, 7), in_dims=(0, 0))(stacked, values)
-    of_layouts = torch.vmap(lambda layout, values: layout.pack(values, 7), in_dims=(0, None))(stacked, values[0])
-    restored = torch.vmap(lambda layout, values: layout.restore(values))(stacked, both)
-    for i, layout in enumerate(single):
-        assert_same_bits(both[i].contiguous(), layout.pack(values[i], 7))
-        assert_same_bits(of_layouts[i].contiguous(), layout.pack(values[0], 7))
-        assert_same_bits(restored[i].contiguous(), layout.restore(layout.pack(values[i], 7)))
+    values = torch.randn(3, 2, 7 if move.name == "pack" else 12, 4)
+    of_layouts, of_values = (dim == 0 for dim in in_dims)
+    arguments = stacked if of_layouts else single[0], values if of_values else values[0]
+    batched = torch.vmap(move.apply, in_dims=in_dims)(*arguments)
+    for i in range(3):
+        expected = move.formula(single[i if of_layouts else 0], values[i if of_values else 0])
+        assert_same_bits(batched[i].contiguous(), expected)
 
 
 def test_vmap_of_grad_over_both(fast: Target) -> None:
