@@ -131,11 +131,14 @@ def _gather_padded(
 ) -> torch.Tensor:
     """`[batch, slots, ...]` words of any strides to `[batch, columns, ...]`, word by word."""
     # The fill stands in front of every row, so that -1 + 1 finds it and no mask is needed.
-    front = source.new_full((source.shape[0], 1, *source.shape[2:]), words[0])
+    if source.numel() <= _FEW_WORDS:  # one operation, although it writes every word twice
+        padded = torch.constant_pad_nd(source, (0, 0) * (source.ndim - 2) + (1, 0), words[0])
+    else:
+        padded = torch.cat((source.new_full((source.shape[0], 1, *source.shape[2:]), words[0]), source), dim=1)
     places = index + 1
     if out is not None and source.ndim > 2:
         places = places.view(*index.shape, *(1,) * (source.ndim - 2)).expand(*out.shape)
-    return torch.gather(torch.cat((front, source), dim=1), 1, places, out=out)
+    return torch.gather(padded, 1, places, out=out)
 
 
 def _gather_wide(source: torch.Tensor, index: torch.Tensor, words: tuple[int, ...], out: torch.Tensor) -> None:
