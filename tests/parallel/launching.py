@@ -28,13 +28,14 @@ def launched(size: int, *files: Path) -> tuple[list[dict[str, str]], list[int]]:
 
 def launch(size: int, files: list[Path]) -> tuple[list[dict[str, str]], list[int]]:
     """Run the checks of the files on so many ranks: each rank's results by check, and the exit statuses."""
-    command = [sys.executable, str(FOLDER / "ranks.py"), "--size", str(size)]
+    command = [sys.executable, "-m", "tests.parallel.ranks", "--size", str(size)]
     deadline = time.monotonic() + LAUNCH_TIMEOUT
     with tempfile.TemporaryDirectory() as folder:
         ranks = [
             subprocess.Popen(
                 [*command, "--rank", str(rank), "--folder", folder, *map(str, files)],
                 env=os.environ | {"OMP_NUM_THREADS": "1"},
+                cwd=FOLDER.parents[1],
             )
             for rank in range(size)
         ]

@@ -5,7 +5,6 @@ that fails does not spoil the next. `tests/test_context_parallel_ranks.py` start
 """
 
 import argparse
-import importlib.util
 import json
 import traceback
 from collections.abc import Callable
@@ -15,6 +14,8 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+
+from alignpack_fuzz.targets import load_file
 
 TIMEOUT = timedelta(seconds=20)
 """Of every collective: a rank that waits for longer hangs, which is a failure."""
@@ -26,12 +27,7 @@ Check = Callable[[dist.ProcessGroup], None]
 
 def checks_of(path: Path) -> dict[str, Check]:
     """The checks of a file by name, in its order."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return {name: value for name, value in vars(module).items() if name.startswith("check_")}
+    return {name: value for name, value in vars(load_file(path)).items() if name.startswith("check_")}
 
 
 def main() -> None:

@@ -1,31 +1,21 @@
 """`bench/gpu_check.py` without a GPU: every part runs through, and one that fails takes no other with it."""
 
-import importlib.util
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
 
 from alignpack.implementations import numba_cuda
+from alignpack_fuzz.targets import load_file
 
 SCRIPT = Path(__file__).parents[2] / "bench" / "gpu_check.py"
 
 
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("gpu_check", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-gpu_check = load()
+gpu_check = load_file(SCRIPT)
 
 
 @pytest.mark.parametrize("name", gpu_check.parts())
