@@ -162,39 +162,33 @@ def pack_backward_with_peers(sizes: Sizes, backend: str) -> Contest:
 def _pack_backward(sizes: Sizes, backend: str, *, peers: bool) -> Contest:
     built = sizes.layout(backend)
     indices = ComposedIndices.of(built.source_indices)
-    values = sizes.values().requires_grad_()
-    upstream = torch.randn_like(built.pack(values, backend=backend))
-
-    def with_gradient(packed: torch.Tensor) -> Results:
-        return packed, *torch.autograd.grad(packed, values, upstream)
-
-    rivals: dict[str, Candidate] = {"composed": lambda: with_gradient(composed_pack(values, indices))}
-    if peers and without_compiler() is None:
-        inductor = compiled(composed_pack)
-        rivals["compiled"] = lambda: with_gradient(inductor(values, indices))
-    detached = values.detach()
-    return Contest(
-        lambda: with_gradient(built.pack(values, backend=backend)),
-        rivals,
-        {"two clones": lambda: (detached.clone(), upstream.clone())},
-    )
+    return _with_backward(lambda values: built.pack(values, backend=backend), sizes.values(), indices, peers=peers)
 
 
 def restore_backward(sizes: Sizes, backend: str) -> Contest:
     """`restore` and its gradient; the limit is two copies."""
     built = sizes.layout(backend)
     indices = ComposedIndices.of(built.input_positions)
-    packed = built.pack(sizes.values(), backend=backend).requires_grad_()
-    upstream = torch.randn_like(built.restore(packed, backend=backend))
+    packed = built.pack(sizes.values(), backend=backend)
+    return _with_backward(lambda packed: built.restore(packed, backend=backend), packed, indices, peers=False)
 
-    def with_gradient(restored: torch.Tensor) -> Results:
-        return restored, *torch.autograd.grad(restored, packed, upstream)
 
-    detached = packed.detach()
+def _with_backward(
+    move: Callable[[torch.Tensor], torch.Tensor], values: torch.Tensor, indices: ComposedIndices, *, peers: bool
+) -> Contest:
+    """A move and its gradient against the same move composed."""
+    leaf = values.detach().requires_grad_()
+    upstream = torch.randn_like(move(values))
+
+    def with_gradient(moved: torch.Tensor) -> Results:
+        return moved, *torch.autograd.grad(moved, leaf, upstream)
+
+    rivals: dict[str, Candidate] = {"composed": lambda: with_gradient(composed_pack(leaf, indices))}
+    if peers and without_compiler() is None:
+        inductor = compiled(composed_pack)
+        rivals["compiled"] = lambda: with_gradient(inductor(leaf, indices))
     return Contest(
-        lambda: with_gradient(built.restore(packed, backend=backend)),
-        {"composed": lambda: with_gradient(composed_pack(packed, indices))},
-        {"two clones": lambda: (detached.clone(), upstream.clone())},
+        lambda: with_gradient(move(leaf)), rivals, {"two clones": lambda: (values.clone(), upstream.clone())}
     )
 
 
