@@ -7,7 +7,7 @@ CUDA_BIN := .venv-cuda/bin
 CUDA_STAMP := .venv-cuda/ready
 
 # What runs only where Numba-CUDA is installed, and is measured by `make test-cuda`, but for what only the simulator runs.
-COMPILED := */cuda_launch.py,*/cuda_words.py
+COMPILED := */numba_cuda/launch.py,*/numba_cuda/words.py
 
 # One malloc setting for every candidate of a benchmark: freed memory is kept, so that no call pays page faults at random.
 MEASURED := MALLOC_TRIM_THRESHOLD_=1073741824 MALLOC_MMAP_THRESHOLD_=33554432

@@ -9,7 +9,7 @@ import gc
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from alignpack.implementations import ENVIRONMENT_VARIABLE
+from alignpack._backends import ENVIRONMENT_VARIABLE, BackendName
 from bench.cases import CASES, RUNNING, Case
 from bench.measure import BURST, burst_times, calls_within, peak_bytes
 from bench.report import Line, markdown
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is dep
 @pytest.mark.parametrize("backend", RUNNING)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_cpu(
-    case: Case, backend: str, benchmark: BenchmarkFixture, lines: list[Line], monkeypatch: pytest.MonkeyPatch
+    case: Case, backend: BackendName, benchmark: BenchmarkFixture, lines: list[Line], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, backend)  # what a layout derives takes no backend by name
     contest = case.prepare(case.sizes if benchmark.enabled else case.sizes.small(), backend)
@@ -43,7 +43,7 @@ def test_cpu(
         pytest.fail(f"missed targets:\n{markdown(missed)}", pytrace=False)
 
 
-def _times(case: Case, backend: str, contest: Contest) -> list[Line]:
+def _times(case: Case, backend: BackendName, contest: Contest) -> list[Line]:
     candidates = contest.candidates()
     timed = {name: candidates[name] for name in ("alignpack", *case.against) if name in candidates}
     times = burst_times(timed)
@@ -70,7 +70,7 @@ def _times(case: Case, backend: str, contest: Contest) -> list[Line]:
     return own
 
 
-def _memory(case: Case, backend: str, contest: Contest) -> Line:
+def _memory(case: Case, backend: BackendName, contest: Contest) -> Line:
     """Peak of the memory that a call takes, as a multiple of what it gives back."""
     peak = peak_bytes(contest.alignpack) / sum(result.nbytes for result in contest.alignpack())
     return Line(SUITE, case.name, backend, "memory of the results", peak, "memory", case.memory)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from alignpack._backends import BackendName
 from bench import workloads
 from bench.cases import RUNNING
 from bench.growth import TOLERANCE, Point, Series
@@ -57,7 +58,9 @@ def size_on(axis: str, sizes: Sizes) -> int:
 
 @pytest.mark.parametrize("backend", RUNNING)
 @pytest.mark.parametrize(("axis", "operation"), ASKED, ids=lambda name: name.replace(" ", "-"))
-def test_growth(axis: str, operation: str, backend: str, benchmark: BenchmarkFixture, series: list[Series]) -> None:
+def test_growth(
+    axis: str, operation: str, backend: BackendName, benchmark: BenchmarkFixture, series: list[Series]
+) -> None:
     prepare, limit, rival = OPERATIONS[operation]
     if not benchmark.enabled:
         for sizes in (AXES[axis][0], AXES[axis][-1]):

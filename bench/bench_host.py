@@ -11,10 +11,11 @@ import pytest
 import torch
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from alignpack import packed_layout
-from alignpack.implementations import BACKENDS, cuda_launch, numba_cuda
-from alignpack.implementations.cuda_kernels import Kernel
-from alignpack.implementations.cuda_shapes import Shape
+from alignpack import _backends, packed_layout
+from alignpack._backends.numba_cuda import backend as numba_cuda
+from alignpack._backends.numba_cuda import launch as launching
+from alignpack._backends.numba_cuda.kernels import Kernel
+from alignpack._backends.numba_cuda.shapes import Shape
 from bench.measure import BURST, ROUNDS, Candidate, burst_times, calls_within
 from bench.report import Line, markdown
 
@@ -37,20 +38,12 @@ class Nothing:
 
 
 @pytest.fixture
-def launcher() -> Iterator[Nothing]:
-    all_backends = dict(BACKENDS)
-    gpu = replace(
-        BACKENDS["torch"], name="gpu", build_fields=numba_cuda.build_fields, gather_rows=numba_cuda.gather_rows
-    )
-    BACKENDS.clear()  # so that it is found as the first one, as on a GPU
-    BACKENDS["gpu"] = gpu
+def launcher(monkeypatch: pytest.MonkeyPatch) -> Iterator[Nothing]:
+    on_host = replace(numba_cuda.BACKEND, device_type="cpu", unavailable=lambda _: None)
+    monkeypatch.setattr(_backends, "BACKENDS", (on_host,))  # found as the first one, as on a GPU
     launcher = Nothing()
-    try:
-        with cuda_launch.launching_with(launcher):
-            yield launcher
-    finally:
-        BACKENDS.clear()
-        BACKENDS.update(all_backends)
+    with launching.launching_with(launcher):
+        yield launcher
 
 
 @pytest.mark.parametrize("case", TARGETS)
@@ -59,7 +52,7 @@ def test_host(case: str, launcher: Nothing, benchmark: BenchmarkFixture, lines: 
     values = torch.zeros(1, 64, 8, requires_grad=case == "with gradients")
     calls: dict[str, Candidate] = {"alignpack": lambda: layout.pack(values), "add": lambda: values.add(1)}
     if case == "the backend's part":
-        calls["alignpack"] = lambda: numba_cuda.gather_rows(values, layout.source_indices, (0,))
+        calls["alignpack"] = lambda: numba_cuda.gather_slots(values, layout.source_indices, (0,))
     before = launcher.launches
     calls["alignpack"]()
     assert launcher.launches == before + 1

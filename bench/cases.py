@@ -2,15 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import get_args
 
 import torch
 
-from alignpack.implementations import BACKENDS
+import alignpack
+from alignpack._backends import BackendName
 from bench import workloads
 from bench.workloads import Prepare, Sizes
 
 CPU = torch.device("cpu")
-RUNNING = [name for name, backend in BACKENDS.items() if backend.unavailable(CPU) is None]
+RUNNING: list[BackendName] = [name for name in get_args(BackendName) if alignpack.backends()["cpu"][name] is None]
 """The backends that run here, the fastest first."""
 
 Targets = Mapping[str, Mapping[str, float]]

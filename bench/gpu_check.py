@@ -37,7 +37,7 @@ def versions(machine: Any) -> dict[str, Any]:
     """What is installed and which backends run; what the extras ask for and is missing is said."""
     import importlib.metadata
 
-    from alignpack.devices import backends
+    from alignpack import backends
 
     names = ["alignpack", "torch", "numpy", "numba", "numba-cuda", "cuda-core", "cuda-bindings", "hypothesis"]
     names += ["nvidia-nvvm", "nvidia-nvjitlink", "nvidia-cuda-nvrtc"]
@@ -52,7 +52,7 @@ def versions(machine: Any) -> dict[str, Any]:
 
 def warm_up(machine: Any) -> dict[str, Any]:
     """How long all kernels take to compile and load."""
-    from alignpack.devices import warmup
+    from alignpack import warmup
 
     start = time.perf_counter()
     warmup(machine.device)

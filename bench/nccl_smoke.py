@@ -8,9 +8,9 @@ import tempfile
 import torch
 import torch.distributed as dist
 
-from alignpack.agreement import agree, largest_of
-from alignpack.collectives import Ranks, gather_columns, scatter_sum, shift_ranks
-from alignpack.values import WORD_DTYPES
+from alignpack._distributed.agreement import agree, largest_of
+from alignpack._distributed.collectives import Ranks, gather_columns, scatter_sum, shift_ranks
+from alignpack._inputs.words import WORD_DTYPES
 
 
 def smoke(backend: str = "nccl", device: str = "cuda") -> int:

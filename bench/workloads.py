@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import torch
 
 from alignpack import PackedSequenceLayout, packed_layout
+from alignpack._backends import BackendName
 from bench.baselines import ComposedIndices, composed_groups, composed_pack, composed_shift, loop_layout
 from bench.peers import JaggedRows, compiled, without_compiler
 
@@ -30,7 +31,7 @@ class Sizes:
         trailing = tuple(min(width, 16) for width in self.trailing)
         return Sizes(min(self.batch, 2), 64, min(self.documents, 8), trailing, self.dtype, self.alignment)
 
-    def layout(self, backend: str, *, length_multiple: int | None = None) -> PackedSequenceLayout:
+    def layout(self, backend: BackendName, *, length_multiple: int | None = None) -> PackedSequenceLayout:
         """The layout of `tables()`."""
         shape = (self.batch, self.sequence)
         return packed_layout(*self.tables(), shape, self.alignment, length_multiple=length_multiple, backend=backend)
@@ -85,10 +86,10 @@ class Contest:
         return {"alignpack": self.alignpack, **self.rivals, **self.limits}
 
 
-Prepare = Callable[[Sizes, str], Contest]
+Prepare = Callable[[Sizes, BackendName], Contest]
 
 
-def layout(sizes: Sizes, backend: str) -> Contest:
+def layout(sizes: Sizes, backend: BackendName) -> Contest:
     """Building a layout from host tables."""
     lengths, spans = sizes.tables()
     shape = (sizes.batch, sizes.sequence)
@@ -104,17 +105,17 @@ def layout(sizes: Sizes, backend: str) -> Contest:
     )
 
 
-def pack(sizes: Sizes, backend: str) -> Contest:
+def pack(sizes: Sizes, backend: BackendName) -> Contest:
     """`pack` without gradients."""
     return _pack(sizes, backend, peers=False)
 
 
-def pack_with_peers(sizes: Sizes, backend: str) -> Contest:
+def pack_with_peers(sizes: Sizes, backend: BackendName) -> Contest:
     """`pack` without gradients, also against what else PyTorch offers."""
     return _pack(sizes, backend, peers=True)
 
 
-def _pack(sizes: Sizes, backend: str, *, peers: bool) -> Contest:
+def _pack(sizes: Sizes, backend: BackendName, *, peers: bool) -> Contest:
     built = sizes.layout(backend)
     indices = ComposedIndices.of(built.source_indices)
     values = sizes.values()
@@ -137,7 +138,7 @@ def _pack(sizes: Sizes, backend: str, *, peers: bool) -> Contest:
     return Contest(lambda: (built.pack(values, backend=backend),), rivals, limits, views)
 
 
-def restore(sizes: Sizes, backend: str) -> Contest:
+def restore(sizes: Sizes, backend: BackendName) -> Contest:
     """`restore` without gradients."""
     built = sizes.layout(backend)
     indices = ComposedIndices.of(built.input_positions)
@@ -149,23 +150,23 @@ def restore(sizes: Sizes, backend: str) -> Contest:
     )
 
 
-def pack_backward(sizes: Sizes, backend: str) -> Contest:
+def pack_backward(sizes: Sizes, backend: BackendName) -> Contest:
     """`pack` and its gradient; the limit is two copies."""
     return _pack_backward(sizes, backend, peers=False)
 
 
-def pack_backward_with_peers(sizes: Sizes, backend: str) -> Contest:
+def pack_backward_with_peers(sizes: Sizes, backend: BackendName) -> Contest:
     """`pack` and its gradient, also against PyTorch's compiler."""
     return _pack_backward(sizes, backend, peers=True)
 
 
-def _pack_backward(sizes: Sizes, backend: str, *, peers: bool) -> Contest:
+def _pack_backward(sizes: Sizes, backend: BackendName, *, peers: bool) -> Contest:
     built = sizes.layout(backend)
     indices = ComposedIndices.of(built.source_indices)
     return _with_backward(lambda values: built.pack(values, backend=backend), sizes.values(), indices, peers=peers)
 
 
-def restore_backward(sizes: Sizes, backend: str) -> Contest:
+def restore_backward(sizes: Sizes, backend: BackendName) -> Contest:
     """`restore` and its gradient; the limit is two copies."""
     built = sizes.layout(backend)
     indices = ComposedIndices.of(built.input_positions)
@@ -192,7 +193,7 @@ def _with_backward(
     )
 
 
-def pack_batch(sizes: Sizes, backend: str) -> Contest:
+def pack_batch(sizes: Sizes, backend: BackendName) -> Contest:
     """What a collator packs: ids, labels with another fill, a mask."""
     built = sizes.layout(backend)
     indices = ComposedIndices.of(built.source_indices)
@@ -210,7 +211,7 @@ def pack_batch(sizes: Sizes, backend: str) -> Contest:
     )
 
 
-def shard_pack(sizes: Sizes, backend: str) -> Contest:
+def shard_pack(sizes: Sizes, backend: BackendName) -> Contest:
     """One rank of eight makes its part of the layout and packs it; by hand the whole row is packed and cut."""
     size, rank = 8, 3
     built = sizes.layout(backend, length_multiple=size * sizes.alignment)
@@ -226,7 +227,7 @@ def shard_pack(sizes: Sizes, backend: str) -> Contest:
     )
 
 
-def packing_a_shard(sizes: Sizes, backend: str) -> Contest:
+def packing_a_shard(sizes: Sizes, backend: BackendName) -> Contest:
     """One rank of eight packs with a part of the layout that it has; the limit is packing the whole rows."""
     size, rank = 8, 3
     built = sizes.layout(backend, length_multiple=size * sizes.alignment)
@@ -240,7 +241,7 @@ def packing_a_shard(sizes: Sizes, backend: str) -> Contest:
     )
 
 
-def groups(sizes: Sizes, backend: str) -> Contest:
+def groups(sizes: Sizes, backend: BackendName) -> Contest:
     """The groups of `alignment` slots; no backend is named, so the environment says which."""
     built = sizes.layout(backend)
     ratio = sizes.alignment
@@ -263,7 +264,7 @@ def groups(sizes: Sizes, backend: str) -> Contest:
     )
 
 
-def shift(sizes: Sizes, backend: str) -> Contest:
+def shift(sizes: Sizes, backend: BackendName) -> Contest:
     """The layout of the next tokens; no backend is named, so the environment says which."""
     built = sizes.layout(backend)
 

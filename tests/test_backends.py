@@ -3,13 +3,15 @@
 import dataclasses
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import torch
 
 import alignpack
-from alignpack import implementations
-from alignpack.implementations import BACKENDS, Backend, select_backend
+from alignpack import _backends
+from alignpack._backends import BACKENDS, select_backend, torch_backend
+from alignpack._backends.interface import Backend
 
 CPU = torch.device("cpu")
 
@@ -17,8 +19,10 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def absent(monkeypatch: pytest.MonkeyPatch) -> Backend:
     """A backend that stands first and cannot run."""
-    backend = dataclasses.replace(BACKENDS["torch"], name="absent", unavailable=lambda _: "its package is not there")
-    monkeypatch.setattr(implementations, "BACKENDS", {"absent": backend, "torch": BACKENDS["torch"]})
+    backend = dataclasses.replace(
+        torch_backend.BACKEND, name="absent", unavailable=lambda _: "its package is not there"
+    )
+    monkeypatch.setattr(_backends, "BACKENDS", (backend, torch_backend.BACKEND))
     return backend
 
 
@@ -33,9 +37,8 @@ def build(**options: str) -> alignpack.PackedSequenceLayout:
 
 def test_without_a_name_the_first_that_runs(absent: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     assert select_backend(None, CPU).name == "torch"
-    monkeypatch.setattr(
-        implementations, "BACKENDS", {"fast": dataclasses.replace(BACKENDS["torch"], name="fast"), **BACKENDS}
-    )
+    fast = dataclasses.replace(torch_backend.BACKEND, name="fast")
+    monkeypatch.setattr(_backends, "BACKENDS", (fast, *BACKENDS))
     assert select_backend(None, CPU).name == "fast"
 
 
@@ -59,9 +62,9 @@ def test_an_unknown_name(absent: Backend, monkeypatch: pytest.MonkeyPatch) -> No
     layout = build()
     for call in (
         lambda: build(backend="numpy"),
-        lambda: layout.pack(torch.zeros(1, 3), backend="numpy"),
-        lambda: layout.restore(torch.zeros(1, 4), backend="numpy"),
-        lambda: layout.pack_batch({"ids": torch.zeros(1, 3)}, backend="numpy"),
+        lambda: layout.pack(torch.zeros(1, 3), backend="numpy"),  # type: ignore[arg-type]
+        lambda: layout.restore(torch.zeros(1, 4), backend="numpy"),  # type: ignore[arg-type]
+        lambda: layout.pack_batch({"ids": torch.zeros(1, 3)}, backend="numpy"),  # type: ignore[arg-type]
     ):
         with pytest.raises(ValueError, match="backend") as caught:
             call()
@@ -88,7 +91,7 @@ def test_a_backend_that_cannot_run(absent: Backend) -> None:
 
 
 def test_no_backend_at_all(absent: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(implementations, "BACKENDS", {"absent": absent})
+    monkeypatch.setattr(_backends, "BACKENDS", (absent,))
     with pytest.raises(RuntimeError, match=r"^no backend runs on cpu: 'absent' does not run"):
         build()
 
@@ -97,8 +100,8 @@ def test_only_unavailability_falls_through(monkeypatch: pytest.MonkeyPatch) -> N
     def broken(*_: object) -> torch.Tensor:
         raise RuntimeError("a bug in a kernel")
 
-    first = dataclasses.replace(BACKENDS["torch"], name="broken", gather_rows=broken)
-    monkeypatch.setattr(implementations, "BACKENDS", {"broken": first, **BACKENDS})
+    first = dataclasses.replace(torch_backend.BACKEND, name="broken", gather_slots=broken)
+    monkeypatch.setattr(_backends, "BACKENDS", (first, *BACKENDS))
     with pytest.raises(RuntimeError, match="a bug in a kernel"):
         build().pack(torch.zeros(1, 3))
 
@@ -108,14 +111,15 @@ def test_gradients_use_the_backend_of_the_call(monkeypatch: pytest.MonkeyPatch) 
 
     def spy(values: torch.Tensor, index: torch.Tensor, words: tuple[int, ...]) -> torch.Tensor:
         calls.append(tuple(values.shape))
-        return BACKENDS["torch"].gather_rows(values, index, words)
+        return torch_backend.gather_slots(values, index, words)
 
-    spied = dataclasses.replace(BACKENDS["torch"], name="spied", gather_rows=spy)
-    monkeypatch.setitem(BACKENDS, "spied", spied)
+    spied = dataclasses.replace(torch_backend.BACKEND, name="spied", gather_slots=spy)
+    monkeypatch.setattr(_backends, "BACKENDS", (spied, *BACKENDS))
+    spied_name: Any = spied.name
     values = torch.zeros(1, 3, requires_grad=True)
-    build().pack(values, backend="spied").sum().backward()
+    build().pack(values, backend=spied_name).sum().backward()
     assert calls == [(1, 3), (1, 4)]
-    torch.func.jvp(lambda values: build().pack(values, backend="spied"), (values,), (values,))
+    torch.func.jvp(lambda values: build().pack(values, backend=spied_name), (values,), (values,))
     assert calls[2:] == [(1, 3), (1, 3)]
 
 
@@ -124,8 +128,8 @@ def test_warming_up_compiles_for_the_cpu() -> None:
     program = """
 import torch, alignpack
 alignpack.warmup("cpu")
-from alignpack.implementations import host_kernels
-kernels = {name: kernel for name, kernel in vars(host_kernels).items() if hasattr(kernel, "signatures")}
+from alignpack._backends.numba_cpu import kernels
+kernels = {name: kernel for name, kernel in vars(kernels).items() if hasattr(kernel, "signatures")}
 assert len(kernels) == 5, kernels
 assert all(len(kernel.signatures) == 1 for kernel in kernels.values()), kernels
 """

@@ -16,16 +16,16 @@ import numba
 import pytest
 from numba.core import caching
 
-from alignpack.implementations import host_compiler, host_kernels
-from alignpack.implementations.compile_cache import _CheckedFiles
-from alignpack.implementations.host_compiler import host_kernel
+from alignpack._backends.numba_cpu import compiler, kernels
+from alignpack._backends.numba_cpu.compile_cache import _CheckedFiles
+from alignpack._backends.numba_cpu.compiler import host_kernel
 
 PROGRAM = """
 import torch, alignpack
 layout = alignpack.packed_layout(torch.tensor([[3, 2]]), None, (1, 5), 4, backend="numba")
 assert layout.pack(torch.arange(5).unsqueeze(0), backend="numba").tolist() == [[0, 1, 2, 0, 3, 4, 0, 0]]
-from alignpack.implementations.host_kernels import fill_fields, move_rows, scan_tables
-print(sum(sum(kernel.stats.cache_hits.values()) for kernel in (fill_fields, move_rows, scan_tables)))
+from alignpack._backends.numba_cpu.kernels import gather_slots, scan_tables, write_layout
+print(sum(sum(kernel.stats.cache_hits.values()) for kernel in (write_layout, gather_slots, scan_tables)))
 """
 
 
@@ -38,7 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def new_process() -> Any:
     """The kernel as a new process has it."""
-    original: Any = host_kernels.scan_tables
+    original: Any = kernels.scan_tables
     return host_kernel(original.py_func)
 
 
@@ -117,7 +117,7 @@ def test_code_of_another_source_is_replaced(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_code_of_other_options_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setitem(host_compiler._OPTIONS, "error_model", "python")
+        patch.setitem(compiler._OPTIONS, "error_model", "python")
         assert not taken_from_disk(new_process())
     assert not taken_from_disk(new_process())
     assert taken_from_disk(new_process())
@@ -184,7 +184,7 @@ def test_a_cache_directory_that_cannot_be_made(folder: Path) -> None:
 
 
 def test_another_numba_without_the_private_names(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "alignpack.implementations.compile_cache", None)  # its import fails
+    monkeypatch.setitem(sys.modules, "alignpack._backends.numba_cpu.compile_cache", None)  # its import fails
     kernel = new_process()
     assert kernel(0, 0, 3, 0, 8, 4) == (-1, -1, 0)
     assert files(folder) == []

@@ -14,9 +14,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import gradcheck, gradgradcheck
 
 from alignpack import LayoutError, packed_layout
-from alignpack.collectives import Ranks
+from alignpack._distributed.collectives import Ranks
+from alignpack._inputs.words import WORD_DTYPES
 from alignpack.context_parallel import agree_on_length, gather_sequence, halo, packed_length, shard_batch
-from alignpack.values import WORD_DTYPES
 from alignpack_fuzz.cases import random_bits
 from alignpack_fuzz.compare import assert_same_bits
 

@@ -1,6 +1,7 @@
 """Why Numba's kernels do not run on a GPU, each reason on a machine that lacks only that; and what happens instead."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import metadata
 from types import SimpleNamespace
 from typing import Any
@@ -9,8 +10,10 @@ import pytest
 import torch
 
 import alignpack
-from alignpack.devices import backends, warmup
-from alignpack.implementations import cuda_support, numba_cuda, select_backend
+from alignpack import _backends, backends, warmup
+from alignpack._backends import select_backend, torch_backend
+from alignpack._backends.numba_cuda import backend as numba_cuda
+from alignpack._backends.numba_cuda import support
 
 GPU = torch.device("cuda", 0)
 
@@ -55,9 +58,9 @@ class Machine:
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     machine = Machine()
-    cuda_support.missing.cache_clear()
+    support.missing.cache_clear()
     monkeypatch.setattr(metadata, "version", machine.version)
-    monkeypatch.setattr(cuda_support, "_load", machine.load)
+    monkeypatch.setattr(support, "_load", machine.load)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
@@ -70,11 +73,11 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 @pytest.fixture(autouse=True)
 def forget() -> Any:
     yield
-    cuda_support.missing.cache_clear()
+    support.missing.cache_clear()
 
 
 def test_nothing_is_missing(machine: Machine) -> None:
-    assert cuda_support.missing(GPU) is None
+    assert support.missing(GPU) is None
     assert select_backend(None, GPU).name == "numba"
 
 
@@ -123,7 +126,7 @@ REASONS: dict[str, Callable[[Machine, pytest.MonkeyPatch], None]] = {
 @pytest.mark.parametrize("reason", REASONS)
 def test_each_reason(reason: str, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     REASONS[reason](machine, monkeypatch)
-    assert cuda_support.missing(GPU) == reason
+    assert support.missing(GPU) == reason
     assert select_backend(None, GPU).name == "torch"  # CUDA tensors are served all the same
     with pytest.raises(RuntimeError) as caught:
         select_backend("numba", GPU)
@@ -136,18 +139,18 @@ def test_each_reason(reason: str, machine: Machine, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("library", ["nvvm", "nvrtc", "nvJitLink"])
 def test_each_library(library: str, error: type[Exception], machine: Machine) -> None:
     machine.absent_libraries, machine.library_error = (library,), error
-    assert cuda_support.missing(GPU) == f"the CUDA library {library} cannot be loaded: no lib{library}.so in any folder"
+    assert support.missing(GPU) == f"the CUDA library {library} cannot be loaded: no lib{library}.so in any folder"
 
 
 def test_the_oldest_capability_runs(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 5))
-    assert cuda_support.missing(GPU) is None
+    assert support.missing(GPU) is None
 
 
 def test_pytorch_for_cuda_12(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.version, "cuda", "12.9")
     machine.versions = {}
-    assert "alignpack[cuda12]" in str(cuda_support.missing(GPU))
+    assert "alignpack[cuda12]" in str(support.missing(GPU))
 
 
 def test_other_errors_are_shown(machine: Machine) -> None:
@@ -157,7 +160,7 @@ def test_other_errors_are_shown(machine: Machine) -> None:
 
 
 def test_no_kernels_for_other_devices() -> None:
-    assert cuda_support.missing(torch.device("xpu")) == "it is no CUDA device but xpu"
+    assert support.missing(torch.device("xpu")) == "it is no CUDA device but xpu"
 
 
 def test_values_and_layout_on_two_devices() -> None:
@@ -177,13 +180,14 @@ def test_the_overview_names_every_device(machine: Machine) -> None:
 
 def test_warmup_loads_the_kernels_where_they_run(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     warmed: list[torch.device] = []
-    monkeypatch.setattr(numba_cuda, "warmup", warmed.append)
+    recording = replace(numba_cuda.BACKEND, warmup=warmed.append)
+    monkeypatch.setattr(_backends, "BACKENDS", (recording, torch_backend.BACKEND))
     warmup("cpu")
     assert not warmed
     warmup()
     warmup("cuda:0")
     assert warmed == [torch.device("cuda"), GPU]
     machine.versions = {}
-    cuda_support.missing.cache_clear()
+    support.missing.cache_clear()
     warmup("cuda:0")  # PyTorch serves the device and needs nothing
     assert len(warmed) == 2

@@ -7,8 +7,8 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from alignpack.fill import fill_words
-from alignpack.values import WORD_DTYPES
+from alignpack._inputs.arguments import fill_words
+from alignpack._inputs.words import WORD_DTYPES
 from alignpack_fuzz import strategies
 from alignpack_fuzz.compare import assert_same_bits
 from alignpack_fuzz.targets import Target

@@ -14,7 +14,7 @@ import torch.utils._pytree as pytree
 import alignpack
 import alignpack_reference
 from alignpack import CompressionGroups, PackedSequenceLayout, packed_layout
-from alignpack.implementations.torch_derived import reciprocal
+from alignpack._backends.torch_backend import reciprocal
 from alignpack_fuzz.compare import GROUP_FIELDS, assert_same_groups
 from alignpack_fuzz.targets import Target
 

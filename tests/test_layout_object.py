@@ -12,7 +12,8 @@ import torch
 import torch.utils._pytree as pytree
 
 import alignpack
-from alignpack import PackedSequenceLayout, packed_layout, tables
+from alignpack import PackedSequenceLayout, packed_layout
+from alignpack._inputs import tables
 from alignpack_fuzz.compare import assert_same_bits
 from alignpack_fuzz.targets import Target
 
@@ -223,7 +224,7 @@ def test_a_batch_is_a_mapping() -> None:
 
 def test_pack_batch_packs_nothing_when_one_tensor_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     packed: list[object] = []
-    monkeypatch.setattr("alignpack.layout.gather_rows", lambda *arguments: packed.append(arguments))
+    monkeypatch.setattr("alignpack.layout.gather_slots", lambda *arguments: packed.append(arguments))
     with pytest.raises(ValueError, match="second"):
         build().pack_batch({"first": torch.zeros(2, 8), "second": torch.zeros(2, 9)})
     assert packed == []

@@ -19,8 +19,9 @@ import pytest
 import torch
 
 from alignpack import PackedSequenceLayout, packed_layout
-from alignpack.implementations import host_threads, numba_backend, numba_derived
-from alignpack.tables import LengthTables
+from alignpack._backends.numba_cpu import backend as numba_cpu
+from alignpack._backends.numba_cpu import threads
+from alignpack._inputs.tables import LengthTables
 from alignpack_fuzz.compare import assert_same_bits
 
 DTYPES = (torch.bool, torch.int8, torch.bfloat16, torch.float32, torch.int64, torch.complex64, torch.complex128)
@@ -37,8 +38,8 @@ def three_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
             submitted.append(1)
             return pool
 
-        monkeypatch.setattr(host_threads, "PARALLEL_BYTES", 0)
-        monkeypatch.setattr(host_threads, "_get_pool", get_pool)
+        monkeypatch.setattr(threads, "PARALLEL_BYTES", 0)
+        monkeypatch.setattr(threads, "_get_pool", get_pool)
         monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
         yield submitted
 
@@ -233,20 +234,20 @@ def test_many_threads_share_a_layout() -> None:
 def test_a_forked_process_starts_its_own_threads() -> None:
     program = """
 import multiprocessing, warnings, torch, alignpack
-from alignpack.implementations import host_threads
+from alignpack._backends.numba_cpu import threads
 warnings.simplefilter("ignore")  # newer Pythons warn of forks beside threads: that is the case to be shown
-host_threads.PARALLEL_BYTES = 0
+threads.PARALLEL_BYTES = 0
 torch.set_num_threads(2)
 values = torch.arange(64).view(2, 32)
 def work():
     layout = alignpack.packed_layout(torch.tensor([[5, 9], [32, 0]]), None, (2, 32), 4, backend="numba")
     return layout.pack(values, backend="numba").sum().item() - layout.pack(values, backend="torch").sum().item()
 def child():
-    assert host_threads._pool is None
+    assert threads._pool is None
     assert work() == 0
-    assert host_threads._pool is not None
+    assert threads._pool is not None
 assert work() == 0
-assert host_threads._pool is not None
+assert threads._pool is not None
 process = multiprocessing.get_context("fork").Process(target=child)
 process.start()
 process.join(60)
@@ -260,7 +261,7 @@ def test_a_pool_that_takes_no_work_any_more(three_threads: list[int], monkeypatc
         def submit(self, *_: object) -> None:
             raise RuntimeError("cannot schedule new futures after shutdown")
 
-    monkeypatch.setattr(host_threads, "_get_pool", Closed)
+    monkeypatch.setattr(threads, "_get_pool", Closed)
     lengths, padded, shape = long_tables()
     layout = packed_layout(lengths, padded, shape, 4, backend="numba")
     assert layout.equal(packed_layout(lengths, padded, shape, 4, backend="torch"))
@@ -286,7 +287,7 @@ def test_a_part_holds_the_memory_that_it_writes_when_its_caller_is_gone() -> Non
         return -1
 
     with contextlib.suppress(KeyboardInterrupt):
-        host_threads.over_parts(1, 2, kernel, (), memory)
+        threads.run_in_threads(1, 2, kernel, (), memory)
     del memory
     interrupted.set()  # only now: the error that was suppressed held the frames that hold the memory
     assert looked.wait(10)
@@ -312,8 +313,7 @@ def test_callers_hand_over_all_memory_that_kernels_touch(monkeypatch: pytest.Mon
         assert addresses == {tensor.data_ptr() for tensor in tensors(memory)}
         return [kernel(*arguments, 0, count)]
 
-    for module in (numba_backend, numba_derived):
-        monkeypatch.setattr(module, "over_parts", checking)
+    monkeypatch.setattr(numba_cpu, "run_in_threads", checking)
     lengths, padded, shape = long_tables()
     layout = packed_layout(lengths, padded, shape, 4, backend="numba")
     layout.pack(torch.ones(shape), backend="numba")

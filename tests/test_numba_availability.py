@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from alignpack import packed_layout
-from alignpack.implementations import numba_backend
+from alignpack._backends.numba_cpu import backend as numba_cpu
 
 
 @pytest.fixture
 def asked_again() -> Iterator[None]:
-    numba_backend._not_importable.cache_clear()
+    numba_cpu.unavailable.cache_clear()
     yield
-    numba_backend._not_importable.cache_clear()
+    numba_cpu.unavailable.cache_clear()
 
 
 def test_a_cpu_with_a_number_is_the_cpu() -> None:
@@ -28,7 +28,7 @@ def test_where_numba_cannot_be_imported_another_backend_is_taken(monkeypatch: py
     def broken() -> None:
         raise ImportError("Numba needs NumPy 1.0 or less")
 
-    monkeypatch.setattr(numba_backend, "_kernels", broken)
+    monkeypatch.setattr(numba_cpu, "_kernels", broken)
     assert packed_layout(torch.tensor([[3]]), None, (1, 3), 4).source_indices.tolist() == [[0, 1, 2, -1]]
     with pytest.raises(RuntimeError) as caught:
         packed_layout(torch.tensor([[3]]), None, (1, 3), 4, backend="numba")
@@ -56,7 +56,7 @@ print(alignpack.backends()["cpu"]["numba"])
 @pytest.mark.usefixtures("asked_again")
 def test_where_numba_may_not_compile_another_backend_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "true")
-    assert numba_backend.unavailable(torch.device("cpu")) == "NUMBA_DISABLE_JIT is set"
+    assert numba_cpu.unavailable(torch.device("cpu")) == "NUMBA_DISABLE_JIT is set"
 
 
 def test_elsewhere_than_on_the_cpu_another_backend_is_taken() -> None:

@@ -8,7 +8,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from alignpack import PackedSequenceLayout, packed_layout
-from alignpack.implementations import host_kernels, host_threads, numba_derived, select_backend_for, torch_derived
+from alignpack._backends import select_backend_for, torch_backend
+from alignpack._backends.numba_cpu import backend as numba_cpu
+from alignpack._backends.numba_cpu import kernels, threads
 from alignpack_fuzz.compare import assert_same_bits
 
 LENGTHS = torch.tensor([[3, 6, 0], [9, -1000, -1000], [1, 1, 1], [0, 0, 0], [4, 4, 1]])
@@ -24,19 +26,19 @@ def assert_same(layout: PackedSequenceLayout) -> None:
     for ratio in (1, 2, 4):
         arguments = (layout.sequence_ids, layout.position_ids, layout.offset, ratio)
         for actual, expected in zip(
-            numba_derived.group_fields(*arguments), torch_derived.group_fields(*arguments), strict=True
+            numba_cpu.group_fields(*arguments), torch_backend.group_fields(*arguments), strict=True
         ):
             assert_same_bits(actual, expected)
     for k in (1, -1, 5, 2**70):
         maps = (layout.source_indices, layout.input_positions, layout.sequence_ids, k)
-        for actual, expected in zip(numba_derived.shift_maps(*maps), torch_derived.shift_maps(*maps), strict=True):
+        for actual, expected in zip(numba_cpu.shift_maps(*maps), torch_backend.shift_maps(*maps), strict=True):
             assert_same_bits(actual, expected)
     for tensor, kept in zip(layout._tensors(), before, strict=True):
         assert_same_bits(tensor, kept)
 
 
 def test_threads_share_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_threads, "PARALLEL_BYTES", 0)
+    monkeypatch.setattr(threads, "PARALLEL_BYTES", 0)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     for layout in (build(), build()[:1], build()[:0], build().shard(1, 2)):
         assert_same(layout)
@@ -98,5 +100,5 @@ def test_a_run_that_leads_out_of_the_input_row_writes_nothing_behind_it() -> Non
     source, ids = torch.arange(slots), torch.ones(slots, dtype=torch.int64)
     sources, positions = torch.zeros(slots, dtype=torch.int64), torch.full((slots,), 77)
     fields = (source, ids, slots, columns, 1, sources, positions)
-    host_kernels.shift_maps(*(f.data_ptr() if isinstance(f, torch.Tensor) else f for f in fields), 0, 1)
+    kernels.write_shifted_maps(*(f.data_ptr() if isinstance(f, torch.Tensor) else f for f in fields), 0, 1)
     assert positions.tolist() == [-1, *range(columns - 1), *[77] * (slots - columns)]

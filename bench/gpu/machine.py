@@ -8,7 +8,7 @@ from typing import Protocol
 
 import torch
 
-import alignpack.implementations
+import alignpack
 from alignpack_fuzz.targets import BACKENDS, BackendTarget
 
 Call = Callable[[], object]
@@ -58,11 +58,8 @@ class Gpu:
 
     def __init__(self) -> None:
         self.device = torch.device("cuda", torch.cuda.current_device())
-        self.targets = {
-            target.backend: target
-            for target in BACKENDS
-            if alignpack.implementations.BACKENDS[target.backend].unavailable(self.device) is None
-        }
+        reasons = alignpack.backends()[str(self.device)]
+        self.targets = {target.backend: target for target in BACKENDS if reasons[target.backend] is None}
         self.kernels = self.targets.get("numba")
 
     def facts(self) -> dict[str, object]:

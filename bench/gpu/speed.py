@@ -11,7 +11,7 @@ from unittest import mock
 import torch
 
 from alignpack import PackedSequenceLayout, packed_layout
-from alignpack.implementations import cuda_shapes
+from alignpack._backends.numba_cuda import shapes
 from bench.baselines import ComposedIndices, composed_pack, loop_layout
 from bench.gpu.machine import Call, Machine
 from bench.measure import burst_times
@@ -237,14 +237,14 @@ def tuning(machine: Machine) -> Facts:
 @contextmanager
 def changed(machine: Machine, changes: dict[str, int]) -> Iterator[None]:
     """Kernels are compiled and launched with other constants inside."""
-    from alignpack.implementations import cuda_launch  # which imports Numba's CUDA target
+    from alignpack._backends.numba_cuda import launch as launching  # which imports Numba's CUDA target
 
-    launcher = cuda_launch.launcher() if machine.small else cuda_launch.CudaLauncher()
+    launcher = launching.launcher() if machine.small else launching.CudaLauncher()
     # The launch layer has its own name for the threads of a block, which it tells the compiler.
     with (
-        mock.patch.dict(vars(cuda_shapes), changes),
-        mock.patch.dict(vars(cuda_launch), changes),
-        cuda_launch.launching_with(launcher),
+        mock.patch.dict(vars(shapes), changes),
+        mock.patch.dict(vars(launching), changes),
+        launching.launching_with(launcher),
     ):
         yield
 

@@ -16,12 +16,12 @@ import torch
 from numba import cuda
 
 import alignpack
-import alignpack.implementations
-from alignpack.implementations import numba_cuda
-from alignpack.implementations.cuda_kernels import FILL_LAYOUT, Kernel
-from alignpack.implementations.cuda_launch import launching_with
-from alignpack.implementations.cuda_shapes import Shape
-from alignpack.implementations.cuda_words import POINTERS, SIMULATED
+import alignpack._backends
+from alignpack._backends.numba_cuda import backend as numba_cuda
+from alignpack._backends.numba_cuda.kernels import WRITE_LAYOUT, Kernel
+from alignpack._backends.numba_cuda.launch import launching_with
+from alignpack._backends.numba_cuda.shapes import Shape
+from alignpack._backends.numba_cuda.words import POINTERS, SIMULATED
 from alignpack_fuzz.targets import BackendTarget
 
 NAME = "numba-sim"
@@ -56,7 +56,7 @@ class Simulator:
     launches: list[Launch] = field(default_factory=list)
 
     def launch(self, kernel: Kernel, device: torch.device, grid: Shape, block: Shape, *arguments: int) -> None:
-        """See `alignpack.implementations.cuda_launch.Launcher`."""
+        """See `alignpack._backends.numba_cuda.launch.Launcher`."""
         self.launches.append(Launch(kernel, device, grid, block, arguments))
         self.run(self.launches[-1])
 
@@ -122,7 +122,7 @@ class Pointer:
 
 def _extents(kernel: Kernel, *integers: int) -> tuple[int, ...]:
     """The words that each pointer of a kernel may be used for."""
-    if kernel is FILL_LAYOUT:
+    if kernel is WRITE_LAYOUT:
         batch, documents, columns, slots = integers
         return 3 * batch * documents, batch * columns, batch * slots, batch * columns, batch * columns
     _, _, batch, columns, slots, row_stride, slot_stride, *width = integers
@@ -141,24 +141,15 @@ class SimulatedTarget(BackendTarget):
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """There is a backend more, everything is launched on the simulator, and the environment names the backend."""
-        backends = alignpack.implementations.BACKENDS
-        backends[NAME] = replace(
-            backends["torch"],
-            name=NAME,
-            unavailable=_unavailable,
-            build_fields=numba_cuda.build_fields,
-            gather_rows=numba_cuda.gather_rows,
-        )
+        """The backend for GPUs serves the CPU under a name of its own, and everything is launched on the simulator."""
+        before = alignpack._backends.BACKENDS
+        simulated = replace(numba_cuda.BACKEND, name=NAME, device_type="cpu", unavailable=lambda _: None)
+        alignpack._backends.BACKENDS = (*before, simulated)
         try:
             with launching_with(Simulator()), super().active():
                 yield
         finally:
-            del backends[NAME]
-
-
-def _unavailable(device: torch.device) -> str | None:
-    return None if device.type == "cpu" else "it simulates on cpu only"
+            alignpack._backends.BACKENDS = before
 
 
 def simulated_target() -> SimulatedTarget:

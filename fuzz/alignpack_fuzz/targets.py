@@ -12,14 +12,14 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 import alignpack
-import alignpack.implementations
+import alignpack._backends
 import alignpack_reference as reference
 from alignpack.context_parallel import gather_sequence
 
@@ -185,7 +185,7 @@ ALIGNPACK = ModuleTarget("alignpack", alignpack.packed_layout, gather_sequence=g
 
 BACKENDS = tuple(
     BackendTarget(f"alignpack:backend={name}", alignpack.packed_layout, name, gather_sequence=gather_sequence)
-    for name in alignpack.implementations.BACKENDS
+    for name in get_args(alignpack._backends.BackendName)
 )
 """`alignpack` with each of its backends."""
 

@@ -8,7 +8,7 @@ Example:
     tensor([[1, 2, 3, 0, 4, 5, 0, 0]])
 """
 
-from alignpack.devices import backends, warmup
+from alignpack._backends import backends, warmup
 from alignpack.groups import CompressionGroups, compression_alignment
 from alignpack.layout import PackedSequenceLayout, packed_layout
 from alignpack_reference.errors import LayoutError

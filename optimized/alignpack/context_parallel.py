@@ -12,13 +12,12 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from alignpack.agreement import MOST_AXES, agree, largest_of, refusal_of
-from alignpack.collectives import Group, Ranks, gather_columns, ranks_of, shift_ranks
-from alignpack.fill import Fill
+from alignpack._distributed.agreement import MOST_AXES, agree, largest_of, refusal_of
+from alignpack._distributed.collectives import Group, Ranks, gather_columns, ranks_of, shift_ranks
+from alignpack._inputs.arguments import Fill, check_values, integer_at_least, is_fake
+from alignpack._inputs.tables import place_documents, read_tables
+from alignpack._torch_state import graph_break, is_functorch_wrapped, transforms_active, without_modes_and_transforms
 from alignpack.layout import PackedSequenceLayout
-from alignpack.tables import integer_at_least, place_documents, read_tables
-from alignpack.values import check_values, is_fake
-from alignpack.watchers import is_wrapped, out_of_sight, outside_graphs, transforms_active
 from alignpack_reference import errors
 
 __all__ = ["Group", "agree_on_length", "gather_sequence", "halo", "packed_length", "shard_batch"]
@@ -26,7 +25,7 @@ __all__ = ["Group", "agree_on_length", "gather_sequence", "halo", "packed_length
 _FROM_THE_LAYOUT = ("position_ids", "sequence_ids", "padding_mask")
 
 
-@outside_graphs
+@graph_break
 def packed_length(
     seq_lens: torch.Tensor,
     seq_lens_padded: torch.Tensor | None,
@@ -55,12 +54,12 @@ def packed_length(
         >>> packed_length(torch.tensor([[3, 5]]), None, (1, 8), alignment=4, length_multiple=8)
         16
     """
-    with out_of_sight():
+    with without_modes_and_transforms():
         tables = read_tables(seq_lens, seq_lens_padded, input_shape, alignment, minimum_length, length_multiple)
         return place_documents(tables).padded_sequence
 
 
-@outside_graphs
+@graph_break
 def agree_on_length(length: int, group: Group) -> int:
     """The largest `length` of all ranks, for ranks that hold different rows and need one width: one MAX all-reduce.
 
@@ -131,7 +130,7 @@ def shard_batch(
     return shard.pack_batch(batch, fill) | fields
 
 
-@outside_graphs
+@graph_break
 def gather_sequence(tensor: torch.Tensor, group: Group, check: bool = True) -> torch.Tensor:
     """The columns of all ranks, in rank order.
 
@@ -164,7 +163,7 @@ def gather_sequence(tensor: torch.Tensor, group: Group, check: bool = True) -> t
     return gather_columns(tensor, ranks)
 
 
-@outside_graphs
+@graph_break
 def halo(tensor: torch.Tensor, width: int, group: Group, check: bool = True) -> torch.Tensor:
     """The last `width` columns of the rank before this one; zeros on the first rank.
 
@@ -204,7 +203,7 @@ def halo(tensor: torch.Tensor, width: int, group: Group, check: bool = True) -> 
 
 def _check_tensor(tensor: torch.Tensor, ranks: Ranks, check: bool) -> None:
     # A transform leaves wrapped tensors behind in what outlives it.
-    if transforms_active() or (isinstance(tensor, torch.Tensor) and is_wrapped(tensor)):
+    if transforms_active() or (isinstance(tensor, torch.Tensor) and is_functorch_wrapped(tensor)):
         raise errors.inside_transform("tensor")
     check_values(tensor, "tensor")
     if check and ranks.group is not None and is_fake(tensor):

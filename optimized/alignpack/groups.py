@@ -3,18 +3,15 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, SupportsIndex
+from typing import ClassVar, SupportsIndex
 
 import torch
 
-from alignpack.implementations import select_backend_for
-from alignpack.records import TensorRecord, register_record
-from alignpack.tables import integer_at_least
-from alignpack.watchers import fit_for_training
+from alignpack._backends import select_backend_for
+from alignpack._inputs.arguments import integer_at_least
+from alignpack._record import TensorRecord, register_record
+from alignpack._torch_state import without_inference_mode
 from alignpack_reference import errors
-
-if TYPE_CHECKING:
-    from alignpack.layout import PackedSequenceLayout
 
 
 @register_record
@@ -54,14 +51,15 @@ class CompressionGroups(TensorRecord):
     _INTEGERS: ClassVar = ("ratio",)
 
 
-def group_layout(layout: "PackedSequenceLayout", ratio: int) -> CompressionGroups:
-    """The groups of `ratio` slots; see `PackedSequenceLayout.groups`."""
+def groups_of(
+    sequence_ids: torch.Tensor, position_ids: torch.Tensor, alignment: int, offset: int, ratio: int
+) -> CompressionGroups:
+    """The groups of `ratio` slots, from the fields of a layout; see `PackedSequenceLayout.groups`."""
     ratio = integer_at_least("ratio", ratio, 1)
-    if layout.alignment % ratio:
-        raise errors.bad_ratio(ratio, layout.alignment, math.lcm(ratio, layout.alignment))
-    with fit_for_training():
-        backend = select_backend_for(layout.sequence_ids, layout.position_ids)
-        fields = backend.group_fields(layout.sequence_ids, layout.position_ids, layout.offset, ratio)
+    if alignment % ratio:
+        raise errors.bad_ratio(ratio, alignment, math.lcm(ratio, alignment))
+    with without_inference_mode():
+        fields = select_backend_for(sequence_ids, position_ids).group_fields(sequence_ids, position_ids, offset, ratio)
         return CompressionGroups(ratio, *fields)
 
 

@@ -1,21 +1,18 @@
 """The layout object, what can be made from it, and the function that builds it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import ClassVar, SupportsIndex
 
 import torch
 
-from alignpack.doors import gather_rows
-from alignpack.fill import Fill
-from alignpack.groups import CompressionGroups, group_layout
-from alignpack.implementations import select_backend
-from alignpack.records import TensorRecord, register_record
-from alignpack.rows import check_move, move_rows
-from alignpack.shards import shard_layout
-from alignpack.shifts import shift_layout
-from alignpack.tables import read_tables
-from alignpack.watchers import out_of_sight, outside_graphs
+from alignpack._backends import BackendName, select_backend, select_backend_for
+from alignpack._gather import check_and_choose, check_and_gather, gather_slots
+from alignpack._inputs.arguments import Fill, integer_at_least, read_integer
+from alignpack._inputs.tables import read_tables
+from alignpack._record import TensorRecord, register_record
+from alignpack._torch_state import graph_break, without_inference_mode, without_modes_and_transforms
+from alignpack.groups import CompressionGroups, groups_of
 from alignpack_reference import errors
 
 
@@ -62,7 +59,7 @@ class PackedSequenceLayout(TensorRecord):
         """`[batch]` int64, the real tokens of each row; of a shard, those of its part of the row."""
         return (self.sequence_ids != 0).sum(dim=1)
 
-    def pack(self, values: torch.Tensor, fill: Fill = 0, *, backend: str | None = None) -> torch.Tensor:
+    def pack(self, values: torch.Tensor, fill: Fill = 0, *, backend: BackendName | None = None) -> torch.Tensor:
         """Carry values into the packed rows.
 
         The gradient is a gather through `input_positions`: exact, deterministic, 0 at input padding, and untouched by
@@ -88,9 +85,9 @@ class PackedSequenceLayout(TensorRecord):
             >>> layout.pack(torch.tensor([[10, 11, 12, 99, 20, 21, 98, 97]]), fill=-100)
             tensor([[  10,   11,   12, -100,   20,   21, -100, -100]])
         """
-        return move_rows(values, self.source_indices, self.input_positions, fill, backend)
+        return check_and_gather(values, self.source_indices, self.input_positions, fill, backend)
 
-    def restore(self, values: torch.Tensor, *, backend: str | None = None) -> torch.Tensor:
+    def restore(self, values: torch.Tensor, *, backend: BackendName | None = None) -> torch.Tensor:
         """Carry packed values back to the input rows; input padding comes back as zero.
 
         The gradient is a gather through `source_indices`, with the properties of the gradient of `pack`.
@@ -112,10 +109,14 @@ class PackedSequenceLayout(TensorRecord):
             >>> layout.restore(torch.tensor([[10, 11, 12, -100, 20, 21, -100, -100]]))
             tensor([[10, 11, 12,  0, 20, 21,  0,  0]])
         """
-        return move_rows(values, self.input_positions, self.source_indices, backend=backend)
+        return check_and_gather(values, self.input_positions, self.source_indices, backend=backend)
 
     def pack_batch(
-        self, batch: Mapping[str, torch.Tensor], fill: Fill | Mapping[str, Fill] = 0, *, backend: str | None = None
+        self,
+        batch: Mapping[str, torch.Tensor],
+        fill: Fill | Mapping[str, Fill] = 0,
+        *,
+        backend: BackendName | None = None,
     ) -> dict[str, torch.Tensor]:
         """Pack every tensor of a batch; nothing is packed when any of them is refused.
 
@@ -144,10 +145,10 @@ class PackedSequenceLayout(TensorRecord):
             raise errors.unknown_fills(unknown, list(batch))
         index, inverse = self.source_indices, self.input_positions
         choices = {
-            key: check_move(values, inverse, fills.get(key, 0), backend, f"batch[{key!r}]", f"fill[{key!r}]")
+            key: check_and_choose(values, inverse, fills.get(key, 0), backend, f"batch[{key!r}]", f"fill[{key!r}]")
             for key, values in batch.items()
         }
-        return {key: gather_rows(batch[key], index, inverse, *choice) for key, choice in choices.items()}
+        return {key: gather_slots(batch[key], index, inverse, *choice) for key, choice in choices.items()}
 
     def __getitem__(self, rows: slice) -> "PackedSequenceLayout":
         """The layout of those rows, `layout[i:j]`, in memory of its own and as wide as before.
@@ -197,7 +198,33 @@ class PackedSequenceLayout(TensorRecord):
             >>> layout.shard(1, 2).input_positions
             tensor([[-1, -1, -1, -1, -1, -1, -1,  0]])
         """
-        return shard_layout(self, rank, size)
+        size = integer_at_least("size", size, 1)
+        rank = integer_at_least("rank", rank, 0)
+        if rank >= size:
+            raise errors.bad_shard(rank, size)
+        padded_sequence = self.source_indices.shape[1]
+        row_length = padded_sequence if self.row_length is None else self.row_length
+        if padded_sequence % (size * self.alignment):
+            shards_of_row = row_length // padded_sequence * size
+            raise errors.uneven_shards(padded_sequence, size, self.alignment, shards_of_row * self.alignment)
+        width = padded_sequence // size
+        start = rank * width
+        with without_inference_mode():
+            local = self.input_positions - start
+            local.masked_fill_((local < 0) | (local >= width), -1)
+            source_indices, position_ids, sequence_ids = (
+                field[:, start : start + width].clone(memory_format=torch.contiguous_format)
+                for field in (self.source_indices, self.position_ids, self.sequence_ids)
+            )
+        return PackedSequenceLayout(
+            source_indices,
+            local,
+            position_ids,
+            sequence_ids,
+            alignment=self.alignment,
+            offset=self.offset + start,
+            row_length=row_length,
+        )
 
     def shift(self, k: int) -> "PackedSequenceLayout":
         """The layout whose slots take the tokens `k` further in their own documents, for labels and the like.
@@ -226,7 +253,17 @@ class PackedSequenceLayout(TensorRecord):
             >>> layout.shift(1).pack(ids, fill=-100)
             tensor([[  11,   12, -100, -100,   21, -100, -100, -100]])
         """
-        return shift_layout(self, k)
+        k = read_integer("k", k)
+        # A shard of one rank is a shard, too, or code would run on one rank and fail on two.
+        if self.row_length is not None:
+            raise errors.shifted_shard(self.offset, self.source_indices.shape[1], self.row_length)
+        if k == 0:
+            return self
+        with without_inference_mode():
+            backend = select_backend_for(self.source_indices, self.input_positions, self.sequence_ids)
+            maps = backend.shift_maps(self.source_indices, self.input_positions, self.sequence_ids, k)
+        # What the slots are stays, so ids and positions are the same tensors: nothing may change a layout.
+        return replace(self, **maps._asdict())
 
     def groups(self, ratio: int) -> CompressionGroups:
         """What there is to know of the groups of `ratio` slots that a compressed attention pools.
@@ -254,10 +291,10 @@ class PackedSequenceLayout(TensorRecord):
             >>> groups.visible_end - groups.visible_start  # how many groups each token may see
             tensor([[0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 0, 0]])
         """
-        return group_layout(self, ratio)
+        return groups_of(self.sequence_ids, self.position_ids, self.alignment, self.offset, ratio)
 
 
-@outside_graphs
+@graph_break
 def packed_layout(
     seq_lens: torch.Tensor,
     seq_lens_padded: torch.Tensor | None,
@@ -267,7 +304,7 @@ def packed_layout(
     *,
     length_multiple: int | None = None,
     device: torch.device | str | int | None = None,
-    backend: str | None = None,
+    backend: BackendName | None = None,
 ) -> PackedSequenceLayout:
     """Move every document of every packed row to the next multiple of `alignment`.
 
@@ -316,7 +353,7 @@ def packed_layout(
     """
     # Tables are numbers, whatever is traced or transformed around the call; and a layout that is built under inference
     # mode must still serve training afterwards.
-    with out_of_sight():
+    with without_modes_and_transforms():
         tables = read_tables(seq_lens, seq_lens_padded, input_shape, alignment, minimum_length, length_multiple)
         target = seq_lens.device if device is None else torch.device(device)
         implementation = select_backend(backend, target)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from alignpack.implementations.cuda_kernels import FILL_LAYOUT, GATHER_ROWS, KERNELS
-from alignpack.implementations.cuda_launch import CudaLauncher, launcher
-from alignpack.implementations.cuda_support import missing
+from alignpack._backends.numba_cuda.kernels import GATHER_WIDE, KERNELS, WRITE_LAYOUT
+from alignpack._backends.numba_cuda.launch import CudaLauncher, launcher
+from alignpack._backends.numba_cuda.support import missing
 
 HERE = Path(__file__).parent
 GPUS = torch.device("cuda", 0), torch.device("cuda", 1)
@@ -111,7 +111,7 @@ ARGUMENTS = (2**47 + 16, 2**46, 2**45, -1, -(2**63), 3, 2**33, 5, 0, 7, 8)
 def test_the_driver_is_told_everything(gpu: torch.device, driver: Driver, pytorch: Torch) -> None:
     driver.expect(len(ARGUMENTS))
     launcher, before = CudaLauncher(), driver.launches_seen
-    launcher.launch(GATHER_ROWS[16], gpu, (70000, 65535), (32, 8), *ARGUMENTS)
+    launcher.launch(GATHER_WIDE[16], gpu, (70000, 65535), (32, 8), *ARGUMENTS)
     assert driver.launches_seen == before + 1
     assert driver.arguments(len(ARGUMENTS)) == list(ARGUMENTS)
     assert driver.shape == [70000, 65535, 1, 32, 8, 1]
@@ -129,18 +129,18 @@ def test_streams_and_shapes_are_those_of_the_call(
     for stream, grid, block in itertools.product((0, 0x6000, 0x7000), ((1, 1), (1, 2), (3, 2)), ((32, 1), (32, 8))):
         monkeypatch.setitem(STREAMS, 0, stream)
         for _ in range(2):
-            launcher.launch(FILL_LAYOUT, GPUS[0], grid, block, *range(9))
+            launcher.launch(WRITE_LAYOUT, GPUS[0], grid, block, *range(9))
             assert (driver.last_stream, driver.shape) == (stream, [*grid, 1, *block, 1])
 
 
 def test_each_kind_of_gpu_has_its_own_code(driver: Driver, pytorch: Torch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0) if device.index == 0 else (8, 0))
     launcher = CudaLauncher()
-    assert launcher.load(FILL_LAYOUT, GPUS[0]) is not launcher.load(FILL_LAYOUT, GPUS[1])
+    assert launcher.load(WRITE_LAYOUT, GPUS[0]) is not launcher.load(WRITE_LAYOUT, GPUS[1])
     driver.expect(9)
     kernels = []
     for gpu in (*GPUS, *GPUS):
-        launcher.launch(FILL_LAYOUT, gpu, (1, 1), (32, 1), *range(9))
+        launcher.launch(WRITE_LAYOUT, gpu, (1, 1), (32, 1), *range(9))
         kernels.append(driver.last_kernel)
     assert kernels[0] == kernels[2] != kernels[1] == kernels[3]
 
@@ -155,10 +155,10 @@ def test_a_kernel_is_compiled_once(driver: Driver, pytorch: Torch, monkeypatch: 
     launcher = CudaLauncher()
     kernels = set()
     for gpu in (*GPUS, *GPUS):
-        launcher.launch(FILL_LAYOUT, gpu, (1, 1), (32, 1), *range(9))
+        launcher.launch(WRITE_LAYOUT, gpu, (1, 1), (32, 1), *range(9))
         kernels.add(driver.last_kernel)
     assert len(kernels) == 1  # both devices are of one kind, and code is loaded for all
-    assert launcher.load(FILL_LAYOUT, GPUS[0]) is launcher.load(FILL_LAYOUT, GPUS[1])
+    assert launcher.load(WRITE_LAYOUT, GPUS[0]) is launcher.load(WRITE_LAYOUT, GPUS[1])
 
 
 def test_a_new_thread_enters_the_context(driver: Driver, pytorch: Torch) -> None:
@@ -168,7 +168,7 @@ def test_a_new_thread_enters_the_context(driver: Driver, pytorch: Torch) -> None
 
     def backward() -> None:
         for gpu in GPUS:
-            launcher.launch(FILL_LAYOUT, gpu, (1, 1), (32, 1), *range(9))
+            launcher.launch(WRITE_LAYOUT, gpu, (1, 1), (32, 1), *range(9))
             seen.append(driver.last_context)
 
     backward()  # here first: that one thread has entered a context says nothing of another
@@ -185,9 +185,9 @@ def test_a_cold_kernel_in_a_capture(driver: Driver, pytorch: Torch) -> None:
     launcher, before = CudaLauncher(), driver.launches_seen
     pytorch.capturing = True
     with pytest.raises(RuntimeError) as caught:
-        launcher.launch(FILL_LAYOUT, GPUS[1], (1, 1), (32, 1), *range(9))
+        launcher.launch(WRITE_LAYOUT, GPUS[1], (1, 1), (32, 1), *range(9))
     assert str(caught.value) == (
-        "a CUDA graph is being captured and the kernel fill_layout is not loaded on cuda:1: call "
+        "a CUDA graph is being captured and the kernel write_layout is not loaded on cuda:1: call "
         "alignpack.warmup('cuda:1') before the capture"
     )
     assert driver.launches_seen == before
@@ -195,5 +195,5 @@ def test_a_cold_kernel_in_a_capture(driver: Driver, pytorch: Torch) -> None:
     for kernel in KERNELS[-1:]:
         launcher.load(kernel, GPUS[1])
     pytorch.capturing = True
-    launcher.launch(FILL_LAYOUT, GPUS[1], (1, 1), (32, 1), *range(9))
+    launcher.launch(WRITE_LAYOUT, GPUS[1], (1, 1), (32, 1), *range(9))
     assert driver.launches_seen == before + 1

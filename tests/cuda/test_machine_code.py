@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from alignpack.implementations.cuda_kernels import KERNELS, Kernel
-from alignpack.implementations.cuda_launch import assembly, machine_code
-from alignpack.implementations.cuda_shapes import IN_FLIGHT
+from alignpack._backends.numba_cuda.kernels import KERNELS, Kernel
+from alignpack._backends.numba_cuda.launch import assembly, machine_code
+from alignpack._backends.numba_cuda.shapes import IN_FLIGHT
 
 CAPABILITIES = ((8, 0), (9, 0), (10, 0))
 GATHERS = [kernel for kernel in KERNELS if kernel.name.startswith("gather")]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
-from alignpack.implementations import torch_backend
+from alignpack._backends import torch_backend
 from alignpack_fuzz import edges, strategies
 from alignpack_fuzz.cases import Grouping, Shifting, Tables
 from alignpack_fuzz.laws import LAWS

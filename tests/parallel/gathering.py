@@ -7,8 +7,8 @@ from torch.autograd import forward_ad
 from torch.distributed.device_mesh import init_device_mesh
 from torch.utils.checkpoint import checkpoint
 
+from alignpack._inputs.words import WORD_DTYPES
 from alignpack.context_parallel import gather_sequence
-from alignpack.values import WORD_DTYPES
 from alignpack_fuzz.cases import random_bits
 from alignpack_fuzz.compare import assert_same_bits
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from alignpack.implementations.cuda_launch import launching_with
+from alignpack._backends.numba_cuda.launch import launching_with
 from alignpack_fuzz.simulator import SimulatedTarget, Simulator, simulated_target
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from alignpack.fill import fill_words
-from alignpack.implementations.numba_cuda import gather_into, gather_rows
+from alignpack._backends.numba_cuda.backend import gather_into, gather_slots
+from alignpack._inputs.arguments import fill_words
 from alignpack_fuzz.cases import Payload, Strides, random_bits
 from alignpack_fuzz.compare import assert_same_bits, bytes_of
 from alignpack_fuzz.simulator import Simulator
@@ -79,13 +79,13 @@ def test_words_are_as_wide_as_addresses_allow(offset: int, word: int, simulator:
     values = random_bits((BATCH, SLOTS, 48), torch.uint8, seed=1)
     check(at_offset(values, offset), INDEX, 7)
     check(values, INDEX, 7, offset)
-    assert words_used(simulator) == {f"gather_rows_{word}"}
+    assert words_used(simulator) == {f"gather_wide_{word}"}
 
 
 @pytest.mark.parametrize(("width", "word"), [(16, 16), (24, 8), (12, 4), (6, 2), (5, 1), (80, 16)])
 def test_words_are_as_wide_as_slots_allow(width: int, word: int, simulator: Simulator) -> None:
     check(random_bits((BATCH, SLOTS, width), torch.uint8, seed=2), INDEX, 7)
-    kernel = "gather_slots" if width == word else "gather_rows"
+    kernel = "gather_narrow" if width == word else "gather_wide"
     assert words_used(simulator) == {f"{kernel}_{word}"}
 
 
@@ -109,8 +109,8 @@ def test_words_are_as_wide_as_strides_allow(
     index = INDEX[:batch].clamp_max(slots - 1)
     for width in (16, 48):
         check(memory.as_strided((batch, slots, width), (*strides, 1)), index, 7)
-    kernel = "gather_slots" if word == 16 else "gather_rows"
-    assert words_used(simulator) == {f"{kernel}_{word}", f"gather_rows_{word}"}
+    kernel = "gather_narrow" if word == 16 else "gather_wide"
+    assert words_used(simulator) == {f"{kernel}_{word}", f"gather_wide_{word}"}
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int64, torch.complex128], ids=str)
@@ -127,7 +127,7 @@ def test_dense_slots_are_read_in_place(simulator: Simulator) -> None:
     check(view[:, :, 1], INDEX, 1)  # only a part of each slot
     addresses = [launch.arguments[0] for launch in simulator.launches]
     assert addresses == [memory.data_ptr(), memory.data_ptr() + 16]
-    assert words_used(simulator) == {"gather_rows_16", "gather_slots_16"}
+    assert words_used(simulator) == {"gather_wide_16", "gather_narrow_16"}
     check(memory.permute(1, 0, 3, 2), INDEX, 1)  # what is not dense is copied
     assert simulator.launches[-1].arguments[0] not in range(memory.data_ptr(), memory.data_ptr() + memory.nbytes)
 
@@ -137,7 +137,7 @@ def test_elements_at_odd_addresses_are_copied(simulator: Simulator) -> None:
     values = torch.from_numpy(memory.numpy()[1:].view(np.complex128)).view(BATCH, SLOTS, 2)
     assert values.data_ptr() % 16 == 8
     check(values, INDEX, complex(1, 2))  # a fill of two words would not fit words of 8 bytes
-    assert words_used(simulator) == {"gather_rows_16"}
+    assert words_used(simulator) == {"gather_wide_16"}
 
 
 def test_lazy_conjugates_and_negatives(simulator: Simulator) -> None:
@@ -157,8 +157,8 @@ def test_an_index_of_any_strides(simulator: Simulator) -> None:
 def test_nothing_is_launched_for_nothing(shape: tuple[int, ...], simulator: Simulator) -> None:
     values = torch.zeros(shape)
     index = INDEX[: shape[0]]
-    assert gather_rows(values, index, (0,)).shape == (*index.shape, *shape[2:])
-    assert gather_rows(torch.zeros(3, 5), torch.zeros(3, 0, dtype=torch.int64), (0,)).shape == (3, 0)
+    assert gather_slots(values, index, (0,)).shape == (*index.shape, *shape[2:])
+    assert gather_slots(torch.zeros(3, 5), torch.zeros(3, 0, dtype=torch.int64), (0,)).shape == (3, 0)
     assert not simulator.launches
 
 
@@ -181,7 +181,7 @@ def test_broken_maps_read_nothing(trailing: tuple[int, ...], simulator: Simulato
     # In no order, so that each of the slots that a thread reads together meets each, beside right ones.
     index = slots[torch.randint(0, 6, (1, 200), generator=torch.Generator().manual_seed(11))]
     expected = torch.where((index == 0) | (index == 3), 1, 9)
-    packed = gather_rows(values, index, (9,))
+    packed = gather_slots(values, index, (9,))
     assert torch.equal(packed, expected.view(1, 200, *[1] * len(trailing)).expand_as(packed))
 
 
@@ -189,8 +189,8 @@ def test_what_is_no_layout_is_left_to_pytorch(simulator: Simulator) -> None:
     values = torch.zeros(2, 4, 3)
     for index in (torch.zeros(3, 2, dtype=torch.int64), torch.zeros(2, 2)):
         with pytest.raises((RuntimeError, IndexError)):
-            gather_rows(values, index, (0,))
-    gather_rows(values, torch.zeros(2, 2, dtype=torch.int64, device="meta"), (0,))  # PyTorch gives a meta tensor
+            gather_slots(values, index, (0,))
+    gather_slots(values, torch.zeros(2, 2, dtype=torch.int64, device="meta"), (0,))  # PyTorch gives a meta tensor
     assert not simulator.launches
 
 
@@ -214,5 +214,5 @@ def test_the_whole_grid_writes_everything_once(trailing: tuple[int, ...], dtype:
     values = random_bits((2, 4, *trailing), dtype, seed=9)
     check(values, index, 1)
     assert_same_bits(
-        gather_rows(values, index, fill_words(1, dtype)), expected(values, index, 1).view(dtype).squeeze(-1)
+        gather_slots(values, index, fill_words(1, dtype)), expected(values, index, 1).view(dtype).squeeze(-1)
     )

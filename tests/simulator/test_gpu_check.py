@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from alignpack.implementations import numba_cuda
+from alignpack._backends.numba_cuda import backend as numba_cuda
 from alignpack_fuzz.targets import load_file
 
 SCRIPT = Path(__file__).parents[2] / "bench" / "gpu_check.py"

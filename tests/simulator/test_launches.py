@@ -8,17 +8,19 @@ import torch
 from numba.types import int64
 
 import alignpack
-from alignpack.implementations import cuda_launch, numba_cuda
-from alignpack.implementations.cuda_kernels import KERNELS
-from alignpack.implementations.cuda_shapes import THREADS, fill_shape, gather_shape
-from alignpack.implementations.cuda_words import INT64
+from alignpack._backends.numba_cuda import backend as numba_cuda
+from alignpack._backends.numba_cuda import launch as launching
+from alignpack._backends.numba_cuda.kernels import KERNELS
+from alignpack._backends.numba_cuda.shapes import THREADS, gather_shape, layout_shape
+from alignpack._backends.numba_cuda.words import INT64
+from alignpack._inputs.tables import read_tables
 from alignpack_fuzz.simulator import Launch, Pointer, SimulatedTarget, Simulator
 
 CPU = torch.device("cpu")
 
 
 def launches() -> list[Launch]:
-    launcher = cuda_launch.launcher()
+    launcher = launching.launcher()
     assert isinstance(launcher, Simulator)
     return launcher.launches
 
@@ -26,13 +28,13 @@ def launches() -> list[Launch]:
 def test_one_launch_for_each_thing(simulated: SimulatedTarget) -> None:
     before = len(launches())
     layout = alignpack.packed_layout(torch.tensor([[3, 2]]), torch.tensor([[4, 4]]), (1, 8), 4)
-    assert [launch.kernel.name for launch in launches()[before:]] == ["fill_layout"]
+    assert [launch.kernel.name for launch in launches()[before:]] == ["write_layout"]
     values = torch.arange(64.0).view(1, 8, 8).requires_grad_()
 
     before = len(launches())
     packed = layout.pack(values)
     (launch,) = launches()[before:]
-    assert (launch.kernel.name, launch.device) == ("gather_rows_16", CPU)
+    assert (launch.kernel.name, launch.device) == ("gather_wide_16", CPU)
     assert (launch.grid, launch.block) == ((1, 1), (2, 8)) == gather_shape(1, 8, 2, 16)
     assert launch.arguments == (
         values.data_ptr(), layout.source_indices.data_ptr(), packed.data_ptr(),
@@ -45,7 +47,7 @@ def test_one_launch_for_each_thing(simulated: SimulatedTarget) -> None:
     before = len(launches())
     packed.sum().backward()
     (launch,) = launches()[before:]
-    assert launch.kernel.name == "gather_rows_16"
+    assert launch.kernel.name == "gather_wide_16"
     assert launch.arguments[1] == layout.input_positions.data_ptr()
 
     before = len(launches())
@@ -59,7 +61,7 @@ def test_a_layout_is_told_its_tables(simulator: Simulator) -> None:
         sent: list[torch.Tensor] = []
         patch.setattr(simulator, "run", lambda launch: sent.append(read(launch.arguments[0], 6)))
         fields = numba_cuda.build_fields(
-            alignpack.tables.read_tables(torch.tensor([[3, 2]]), torch.tensor([[4, 4]]), (1, 8), 4, 0, 32), CPU
+            read_tables(torch.tensor([[3, 2]]), torch.tensor([[4, 4]]), (1, 8), 4, 0, 32), CPU
         )
     (launch,) = simulator.launches
     source_indices, input_positions, position_ids, sequence_ids = fields
@@ -68,7 +70,7 @@ def test_a_layout_is_told_its_tables(simulator: Simulator) -> None:
         source_indices.data_ptr(), input_positions.data_ptr(), position_ids.data_ptr(), sequence_ids.data_ptr(),
         1, 2, 32, 8,  # batch, documents, columns, slots
     )  # fmt: skip
-    assert (launch.grid, launch.block) == ((1, 1), (THREADS, 1)) == fill_shape(1, 32)
+    assert (launch.grid, launch.block) == ((1, 1), (THREADS, 1)) == layout_shape(1, 32)
 
 
 def test_tables_cross_without_waiting(simulator: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +86,7 @@ def test_tables_cross_without_waiting(simulator: Simulator, monkeypatch: pytest.
         sent.append((device, non_blocking))
         return tensor
 
-    tables = alignpack.tables.read_tables(torch.tensor([[3, 2]]), None, (1, 8), 4, 0, 32)
+    tables = read_tables(torch.tensor([[3, 2]]), None, (1, 8), 4, 0, 32)
     monkeypatch.setattr(torch, "empty", on_host)
     monkeypatch.setattr(torch.Tensor, "to", to)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
@@ -103,9 +105,9 @@ def read(address: int, count: int) -> torch.Tensor:
 def test_a_narrow_launch(simulator: Simulator) -> None:
     values = torch.arange(3 * 10, dtype=torch.int32).view(3, 10)[:, ::2]
     index = torch.zeros(3, 4, dtype=torch.int64)
-    out = numba_cuda.gather_rows(values, index, (-100,))
+    out = numba_cuda.gather_slots(values, index, (-100,))
     (launch,) = simulator.launches
-    assert (launch.kernel.name, launch.device) == ("gather_slots_4", CPU)
+    assert (launch.kernel.name, launch.device) == ("gather_narrow_4", CPU)
     twice = (-100 & 0xFFFFFFFF) * (1 + 2**32) - 2**64  # as a signed integer
     assert launch.arguments == (
         values.data_ptr(), index.data_ptr(), out.data_ptr(), twice, twice, 3, 4, 5, 10, 2
@@ -118,7 +120,7 @@ def test_a_map_that_is_not_aligned_is_copied(simulator: Simulator) -> None:
     memory[1:] = np.array([2, 0, -1, 1]).view(np.uint8)
     index = torch.from_numpy(memory[1:].view(np.int64)).view(1, 4)
     assert index.data_ptr() % 8 == 1
-    out = numba_cuda.gather_rows(torch.tensor([[10, 11, 12]]), index, (7,))
+    out = numba_cuda.gather_slots(torch.tensor([[10, 11, 12]]), index, (7,))
     assert out.tolist() == [[12, 10, 7, 11]]
     (launch,) = simulator.launches
     assert launch.arguments[1] % 8 == 0
@@ -158,7 +160,7 @@ def _check_shape(batch: int, columns: int, width: int, word: int) -> None:
 @pytest.mark.parametrize("batch", [1, 65535, 65536, 10**6])
 @pytest.mark.parametrize("columns", [1, THREADS, THREADS + 1, 2**31 - 1])
 def test_shapes_of_fills_are_legal_and_cover_a_row(batch: int, columns: int) -> None:
-    (x, y), block = fill_shape(batch, columns)
+    (x, y), block = layout_shape(batch, columns)
     assert (y, block) == (min(batch, 65535), (THREADS, 1))
     assert columns <= x * THREADS < columns + THREADS
 

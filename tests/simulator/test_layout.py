@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import alignpack
-from alignpack.implementations import numba_cuda
-from alignpack.tables import read_tables
+from alignpack._backends.numba_cuda import backend as numba_cuda
+from alignpack._inputs.tables import read_tables
 from alignpack_fuzz.cases import Tables
 from alignpack_fuzz.compare import FIELDS, assert_same_bits
 from alignpack_fuzz.simulator import Simulator

@@ -11,9 +11,9 @@ from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch.utils.checkpoint import checkpoint
 
 from alignpack import CompressionGroups, PackedSequenceLayout, packed_layout
-from alignpack import compiled as compiled_form
-from alignpack.fill import fill_words
-from alignpack.values import WORD_DTYPES
+from alignpack import _compiled as compiled_form
+from alignpack._inputs.arguments import fill_words
+from alignpack._inputs.words import WORD_DTYPES
 from alignpack_fuzz.compare import assert_same_bits
 from alignpack_fuzz.targets import BACKENDS, Target
 
@@ -93,24 +93,24 @@ def test_the_compiled_form_is_right_without_a_compiler(dtype: torch.dtype, slots
     values = torch.arange(2 * slots * 3 * dtype.itemsize).remainder(2).to(torch.uint8).view(dtype).view(2, slots, 3)
     words = fill_words(1, dtype)
     maps = layout.source_indices, layout.input_positions
-    assert_same_bits(compiled_form.gather_rows_traced(values, *maps, words), layout.pack(values, 1))
+    assert_same_bits(compiled_form.gather_compiled(values, *maps, words), layout.pack(values, 1))
     if not (dtype.is_floating_point or dtype.is_complex) or dtype.itemsize == 1:
         return
     leaf = values.clone().requires_grad_()
     upstream = torch.ones(2, maps[0].shape[1], 3, dtype=dtype)
-    (gradient,) = torch.autograd.grad(compiled_form.gather_rows_traced(leaf, *maps, words), leaf, upstream)
+    (gradient,) = torch.autograd.grad(compiled_form.gather_compiled(leaf, *maps, words), leaf, upstream)
     assert_same_bits(gradient, layout.restore(upstream))
-    moved: Any = torch.func.jvp(lambda values: compiled_form.gather_rows_traced(values, *maps, words), (leaf,), (leaf,))
+    moved: Any = torch.func.jvp(lambda values: compiled_form.gather_compiled(values, *maps, words), (leaf,), (leaf,))
     assert_same_bits(moved[1], layout.pack(values))
 
 
 def test_a_symbolic_fill_is_made_a_constant_without_a_change() -> None:
     device = torch.device("cpu")
     for fill in (-0.0, 2.5, 2**60 + 1, True):
-        words, backend = compiled_form.traced_choice(fill, torch.float64, "fill", "torch", device)
-        assert (words, backend.name) == (fill_words(fill, torch.float64), "torch")
+        words = compiled_form.compile_time_words(fill, torch.float64, "fill", "torch", device)
+        assert words == fill_words(fill, torch.float64)
     with pytest.raises(ValueError, match="fill"):
-        compiled_form.traced_choice(0.5, torch.int64, "fill", None, device)
+        compiled_form.compile_time_words(0.5, torch.int64, "fill", None, device)
 
 
 @pytest.mark.parametrize("strides", ["transposed", "sliced", "expanded", "trailing axes transposed"])
@@ -313,7 +313,7 @@ def test_what_is_refused_eagerly_is_refused_when_compiled(layout: PackedSequence
     ],
 )
 def test_a_refusal_in_one_graph_keeps_its_text(
-    layout: PackedSequenceLayout, values: torch.Tensor, fill: Any, backend: str | None
+    layout: PackedSequenceLayout, values: torch.Tensor, fill: Any, backend: Any
 ) -> None:
     with pytest.raises((TypeError, ValueError)) as eager:
         layout.pack(values, fill, backend=backend)
@@ -329,4 +329,4 @@ def test_a_refusal_may_be_of_a_kind_of_its_own(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(compiled_form, "select_backend", out_of_memory)
     with pytest.raises(RuntimeError, match=r"^the device is full$"):
-        compiled_form.traced_choice(0, torch.int64, "fill", None, torch.device("cpu"))
+        compiled_form.compile_time_words(0, torch.int64, "fill", None, torch.device("cpu"))

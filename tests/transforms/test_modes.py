@@ -14,8 +14,8 @@ from torch.profiler import profile
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-from alignpack import PackedSequenceLayout, packed_layout, primitive, watchers
-from alignpack.implementations import BACKENDS
+from alignpack import PackedSequenceLayout, _gather, _torch_state, packed_layout
+from alignpack._backends import BACKENDS
 from alignpack_fuzz.compare import assert_same_bits
 
 
@@ -46,7 +46,7 @@ def test_make_fx(move: Any, tracing: Any) -> None:
 
     values = torch.randn(*move.taken, 3)
     graph = make_fx(there_and_squared, tracing_mode=tracing)(values, *move.layout._tensors())
-    assert primitive.OPERATOR in {node.target for node in graph.graph.nodes}
+    assert _gather.OPERATOR in {node.target for node in graph.graph.nodes}
     other = torch.randn(*move.taken, 3)
     assert_same_bits(graph(other, *move.layout._tensors()), move(other).pow(2))
     leaf = other.clone().requires_grad_()
@@ -65,7 +65,7 @@ def test_the_operator_is_well_formed(layout: PackedSequenceLayout, backend: str,
     if dtype.is_floating_point:
         values.requires_grad_()
     maps = layout.source_indices, layout.input_positions
-    results = torch.library.opcheck(primitive.OPERATOR, (values, *maps, words, backend))
+    results = torch.library.opcheck(_gather.OPERATOR, (values, *maps, words, backend))
     assert set(results.values()) == {"SUCCESS"}
 
 
@@ -116,7 +116,7 @@ def test_selective_checkpointing_sees_one_operator(move: Any, saved: CheckpointP
 
     def policy(_context: Any, operator: Any, *_arguments: Any, **_named: Any) -> CheckpointPolicy:
         seen.append(operator)
-        return saved if operator == primitive.OPERATOR else CheckpointPolicy.PREFER_RECOMPUTE
+        return saved if operator == _gather.OPERATOR else CheckpointPolicy.PREFER_RECOMPUTE
 
     values = torch.randn(*move.taken, 3, requires_grad=True)
     moved = checkpoint(
@@ -125,7 +125,7 @@ def test_selective_checkpointing_sees_one_operator(move: Any, saved: CheckpointP
         use_reentrant=False,
         context_fn=functools.partial(create_selective_checkpoint_contexts, policy),
     )
-    assert seen == [primitive.OPERATOR]
+    assert seen == [_gather.OPERATOR]
     (gradient,) = torch.autograd.grad(moved.sin().sum(), values)
     assert_same_bits(gradient, torch.autograd.grad(move(values).sin().sum(), values)[0])
 
@@ -161,33 +161,35 @@ def test_no_backward_accumulates(move: Any, trailing: tuple[int, ...]) -> None:
     with Operators() as mode:
         (gradient,) = torch.autograd.grad(move(values), values, upstream, create_graph=True)
         torch.autograd.grad(gradient.sum(), upstream)
-    assert mode.seen.count(primitive.OPERATOR) == 3
+    assert mode.seen.count(_gather.OPERATOR) == 3
 
 
 def test_modes_see_calls_that_nothing_else_watches(move: Any) -> None:
     with Operators() as mode:
         move(torch.zeros(*move.taken))
         move(torch.zeros(*move.taken, dtype=torch.int32))
-    assert mode.seen.count(primitive.OPERATOR) == 2
+    assert mode.seen.count(_gather.OPERATOR) == 2
 
 
 def test_the_private_names_are_there(move: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `alignpack.watchers` takes from PyTorch; without it everything works, more slowly."""
-    assert watchers.COMPLETE, "this PyTorch lacks a private name that alignpack.watchers uses: look for its new form"
+    """What `alignpack._torch_state` takes from PyTorch; without it everything works, more slowly."""
+    assert _torch_state.PRIVATE_NAMES_FOUND, (
+        "this PyTorch lacks a private name that alignpack._torch_state uses: look for its new form"
+    )
     calls = 0
 
     def counting(*arguments: Any) -> torch.Tensor:
         nonlocal calls
         calls += 1
-        moved: torch.Tensor = primitive.OPERATOR(*arguments)
+        moved: torch.Tensor = _gather.OPERATOR(*arguments)
         return moved
 
-    monkeypatch.setattr(primitive, "gather_rows", counting)
+    monkeypatch.setattr(_gather, "call_operator", counting)
     values = torch.randn(*move.taken, 3, requires_grad=True)
     expected = torch.autograd.grad(move(values).sum(), values)[0]
     move(values.detach())
     assert calls == 0  # nobody watches
-    monkeypatch.setattr(watchers, "COMPLETE", False)
+    monkeypatch.setattr(_torch_state, "PRIVATE_NAMES_FOUND", False)
     move(values.detach())
     assert calls == 1
     assert_same_bits(torch.autograd.grad(move(values).sum(), values)[0], expected)

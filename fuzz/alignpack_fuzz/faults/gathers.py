@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from alignpack.collectives import gathered, ranks_of
+from alignpack._distributed.collectives import gathered, ranks_of
 from alignpack_fuzz.faults.wrapping import wrong_gather
 
 

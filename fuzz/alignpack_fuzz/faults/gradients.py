@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from alignpack._backends import BackendName
 from alignpack_fuzz.faults.values import read_in_order
 from alignpack_fuzz.faults.wrapping import FaultyLayout, wrong_gradient, wrong_object
 
@@ -172,7 +173,7 @@ class _Viewed(torch.autograd.Function):
 class ResultsAreViews(FaultyLayout):
     """A result is a view of the words that it was written as, so that autograd lets nobody change it in place."""
 
-    def pack(self, values: torch.Tensor, fill: Any = 0, *, backend: str | None = None) -> torch.Tensor:
+    def pack(self, values: torch.Tensor, fill: Any = 0, *, backend: BackendName | None = None) -> torch.Tensor:
         """See `PackedSequenceLayout`."""
         viewed: torch.Tensor = _Viewed.apply(super().pack(values, fill, backend=backend))  # type: ignore[no-untyped-call]
         return viewed

@@ -8,6 +8,7 @@ import torch
 import torch.utils._pytree as pytree
 
 from alignpack import PackedSequenceLayout
+from alignpack._backends import BackendName
 from alignpack_fuzz.compare import FIELDS
 from alignpack_fuzz.faults.wrapping import INTEGERS, FaultyLayout, as_class, wrong_object
 
@@ -185,7 +186,7 @@ class BatchFillsMixedUp(FaultyLayout):
     """Names without a fill of their own get one as soon as another name has one."""
 
     def pack_batch(
-        self, batch: Mapping[str, torch.Tensor], fill: Any = 0, *, backend: str | None = None
+        self, batch: Mapping[str, torch.Tensor], fill: Any = 0, *, backend: BackendName | None = None
     ) -> dict[str, torch.Tensor]:
         """See the class."""
         if isinstance(fill, Mapping) and fill:
@@ -199,7 +200,7 @@ class BatchSortedByName(FaultyLayout):
     """Tensors of a batch come back in the order of their names."""
 
     def pack_batch(
-        self, batch: Mapping[str, torch.Tensor], fill: Any = 0, *, backend: str | None = None
+        self, batch: Mapping[str, torch.Tensor], fill: Any = 0, *, backend: BackendName | None = None
     ) -> dict[str, torch.Tensor]:
         """See the class."""
         return super().pack_batch(dict(sorted(batch.items())), fill, backend=backend)
@@ -210,7 +211,7 @@ class BatchOfOneDtype(FaultyLayout):
     """Integers of a batch are packed together, so that a mask comes back as integers."""
 
     def pack_batch(
-        self, batch: Mapping[str, torch.Tensor], fill: Any = 0, *, backend: str | None = None
+        self, batch: Mapping[str, torch.Tensor], fill: Any = 0, *, backend: BackendName | None = None
     ) -> dict[str, torch.Tensor]:
         """See the class."""
         whole = {name: values.long() if values.dtype == torch.bool else values for name, values in batch.items()}
@@ -222,7 +223,7 @@ class BatchFillsForNobody(FaultyLayout):
     """A fill for a name that the batch does not have is ignored, so that a misspelt name goes unseen."""
 
     def pack_batch(
-        self, batch: Mapping[str, torch.Tensor], fill: Any = 0, *, backend: str | None = None
+        self, batch: Mapping[str, torch.Tensor], fill: Any = 0, *, backend: BackendName | None = None
     ) -> dict[str, torch.Tensor]:
         """See the class."""
         if isinstance(fill, Mapping):

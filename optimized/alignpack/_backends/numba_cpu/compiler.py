@@ -18,7 +18,7 @@ def host_kernel(function: Kernel) -> Kernel:
     """
     dispatcher: Any = numba.njit(**_OPTIONS)(function)
     try:
-        from alignpack.implementations.compile_cache import checked_cache
+        from alignpack._backends.numba_cpu.compile_cache import checked_cache
 
         dispatcher._cache = checked_cache(function, _OPTIONS)
     except (ImportError, AttributeError):

@@ -14,7 +14,7 @@ from numba.core.cgutils import memcpy as emit_memcpy
 from numba.extending import intrinsic as _typed_intrinsic
 from numba.extending import register_jitable
 
-from alignpack.implementations.host_compiler import host_kernel
+from alignpack._backends.numba_cpu.compiler import host_kernel
 
 # Type checkers see a function of Python, which has one parameter more than kernels give it.
 intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = _typed_intrinsic
@@ -99,7 +99,7 @@ def scan_tables(
 
 
 @host_kernel
-def fill_fields(
+def write_layout(
     lengths: int,
     spans: int,
     documents: int,
@@ -188,7 +188,7 @@ def _run_of(index: int, at: int, limit: int) -> int:  # pragma: no cover - compi
 
 
 @host_kernel
-def move_rows(
+def gather_slots(
     values: int,
     row_stride: int,
     slot_stride: int,
@@ -256,7 +256,7 @@ def move_rows(
 
 
 @host_kernel
-def fill_groups(
+def write_groups(
     sequence_ids: int,
     position_ids: int,
     slots: int,
@@ -306,7 +306,7 @@ def fill_groups(
 
 
 @host_kernel
-def shift_maps(
+def write_shifted_maps(
     source_indices: int,
     sequence_ids: int,
     slots: int,

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import torch
 import torch.utils._pytree as pytree
 
-from alignpack.watchers import fit_for_training
+from alignpack._torch_state import without_inference_mode
 
 
 class TensorRecord:
@@ -49,7 +49,7 @@ class TensorRecord:
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def _map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Self:
-        with fit_for_training():
+        with without_inference_mode():
             return self._rebuilt((function(tensor) for tensor in self._tensors()), self._integers())
 
     @classmethod

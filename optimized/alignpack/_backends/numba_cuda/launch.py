@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 import torch
 
-from alignpack.implementations.cuda_kernels import KERNELS, Kernel
-from alignpack.implementations.cuda_shapes import THREADS, Shape
+from alignpack._backends.numba_cuda.kernels import KERNELS, Kernel
+from alignpack._backends.numba_cuda.shapes import THREADS, Shape
 from alignpack_reference import errors
 
 BLOCKS_AT_ONCE = 4

@@ -18,7 +18,7 @@ _pool: ThreadPoolExecutor | None = None
 _one_at_a_time = threading.Lock()
 
 
-def over_parts(
+def run_in_threads(
     output_bytes: int, count: int, kernel: Callable[..., T], arguments: tuple[int, ...], memory: object
 ) -> list[T]:
     """Call `kernel(*arguments, first, last)` over the parts of `range(count)`, as many as PyTorch may use threads.

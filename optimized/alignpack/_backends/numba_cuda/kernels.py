@@ -15,7 +15,7 @@ from typing import Any
 from numba import cuda
 from numba.types import int64
 
-from alignpack.implementations.cuda_words import INT64, POINTERS, load, opaque, store, word
+from alignpack._backends.numba_cuda.words import INT64, POINTERS, load, opaque, store, word
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Kernel:
     parameters: tuple[Any, ...]
 
 
-def gather_rows(
+def gather_wide(
     source: Any,
     index: Any,
     out: Any,
@@ -101,7 +101,7 @@ def gather_rows(
         b += int64(cuda.gridDim.y)
 
 
-def gather_slots(
+def gather_narrow(
     source: Any,
     index: Any,
     out: Any,
@@ -113,7 +113,7 @@ def gather_slots(
     row_stride: int,
     slot_stride: int,
 ) -> None:
-    """`gather_rows` for slots of one word: a thread has several slots in flight instead of several words of one."""
+    """`gather_wide` for slots of one word: a thread has several slots in flight instead of several words of one."""
     padding = word(out, low, high)
     step = int64(cuda.blockDim.x)
     stride = int64(cuda.gridDim.x) * step * 4
@@ -159,7 +159,7 @@ def gather_slots(
         b += int64(cuda.gridDim.y)
 
 
-def fill_layout(
+def write_layout(
     tables: Any,
     source_indices: Any,
     input_positions: Any,
@@ -245,8 +245,8 @@ def _gather(name: str, function: Callable[..., None], word_bytes: int, integers:
     return Kernel(f"{name}_{word_bytes}", function, (pointer, INT64, pointer, *[int64] * integers))
 
 
-GATHER_ROWS = {word_bytes: _gather("gather_rows", gather_rows, word_bytes, 8) for word_bytes in POINTERS}
-GATHER_SLOTS = {word_bytes: _gather("gather_slots", gather_slots, word_bytes, 7) for word_bytes in POINTERS}
-FILL_LAYOUT = Kernel("fill_layout", fill_layout, (*[INT64] * 5, *[int64] * 4))
+GATHER_WIDE = {word_bytes: _gather("gather_wide", gather_wide, word_bytes, 8) for word_bytes in POINTERS}
+GATHER_NARROW = {word_bytes: _gather("gather_narrow", gather_narrow, word_bytes, 7) for word_bytes in POINTERS}
+WRITE_LAYOUT = Kernel("write_layout", write_layout, (*[INT64] * 5, *[int64] * 4))
 
-KERNELS = (*GATHER_ROWS.values(), *GATHER_SLOTS.values(), FILL_LAYOUT)
+KERNELS = (*GATHER_WIDE.values(), *GATHER_NARROW.values(), WRITE_LAYOUT)

@@ -11,9 +11,10 @@ import torch
 import torch.distributed as dist
 from torch.autograd import forward_ad
 
-from alignpack.collectives import Ranks, gathered
-from alignpack.tables import LARGEST_WIDTH, integer_at_least
-from alignpack.values import WORD_DTYPES
+from alignpack._distributed.collectives import Ranks, gathered
+from alignpack._inputs.arguments import integer_at_least
+from alignpack._inputs.tables import LARGEST_WIDTH
+from alignpack._inputs.words import WORD_DTYPES
 from alignpack_reference import errors
 
 MOST_AXES = 64

@@ -19,7 +19,7 @@ _NARROWEST = {16: 8, 8: 16, 4: 32, 2: 32, 1: 32}
 """Threads, by bytes of a word, that share a slot at least: so many words fill a line of memory, or a warp."""
 
 
-def fill_shape(batch: int, columns: int) -> tuple[Shape, Shape]:
+def layout_shape(batch: int, columns: int) -> tuple[Shape, Shape]:
     """Grid and block of a layout's fill: one thread for each slot.
 
     Args:

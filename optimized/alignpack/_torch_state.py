@@ -1,7 +1,7 @@
-"""Who looks at a call: autograd, modes and transforms of PyTorch.
+"""What PyTorch is doing around a call: autograd, dispatch modes, `torch.func` transforms, compilation.
 
-The place for private names of PyTorch (`docs/design.md` says what stands elsewhere). Where one of them is missing, every
-call takes the long way, which is right for everybody.
+The private names of PyTorch stand here (`docs/design.md` lists the few that stand elsewhere). Where one of them is
+missing, every call takes the general path, which is right in every state.
 """
 
 from collections.abc import Callable
@@ -18,27 +18,27 @@ try:
     from torch._C import _len_torch_dispatch_stack as _dispatch_modes
     from torch._C._functorch import get_unwrapped as _get_unwrapped
     from torch._C._functorch import is_functorch_wrapped_tensor as _is_wrapped
-    from torch._C._functorch import is_gradtrackingtensor as _is_watched
+    from torch._C._functorch import is_gradtrackingtensor as _is_grad_tracking
     from torch._C._functorch import is_legacy_batchedtensor as _is_batched
     from torch.utils._python_dispatch import _disable_current_modes
 
-    COMPLETE = hasattr(forward_ad, "_current_level")
+    PRIVATE_NAMES_FOUND = hasattr(forward_ad, "_current_level")
 except ImportError:
-    COMPLETE = False
+    PRIVATE_NAMES_FOUND = False
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 _NOTHING = nullcontext()
 
 
-def is_unwatched(values: torch.Tensor, index: torch.Tensor) -> bool:
-    """Whether reading the memory of these values and this map, without a word to PyTorch, is noticed by nobody."""
+def can_bypass_dispatcher(values: torch.Tensor, index: torch.Tensor) -> bool:
+    """Whether nothing intercepts operations on these values and this map, so that their memory may be read directly."""
     return (
-        COMPLETE
+        PRIVATE_NAMES_FOUND
         and not (values.requires_grad and torch.is_grad_enabled())
         and not _dispatch_modes()
         and not _transforms_active()
-        and not dual_level_open()
+        and not forward_ad_active()
         and type(values) in _PLAIN
         and type(index) is torch.Tensor
         and not values._is_zerotensor()  # a tangent of zeros has no memory
@@ -49,36 +49,36 @@ def is_unwatched(values: torch.Tensor, index: torch.Tensor) -> bool:
     )
 
 
-def dual_level_open() -> bool:
-    """Whether values may carry tangents of forward-mode derivatives."""
+def forward_ad_active() -> bool:
+    """Whether a level of forward-mode differentiation is open, so that values may carry tangents."""
     return getattr(forward_ad, "_current_level", 0) >= 0
 
 
 def transforms_active() -> bool:
     """Whether a transform of `torch.func` is running."""
-    return not COMPLETE or _transforms_active()
+    return not PRIVATE_NAMES_FOUND or _transforms_active()
 
 
-def is_wrapped(tensor: torch.Tensor) -> bool:
+def is_functorch_wrapped(tensor: torch.Tensor) -> bool:
     """Whether it is what a transform of `torch.func` puts in a tensor's place."""
-    return COMPLETE and _is_wrapped(tensor)
+    return PRIVATE_NAMES_FOUND and _is_wrapped(tensor)
 
 
-def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor itself, where a derivative of `torch.func` watches it; what is batched stays wrapped."""
-    while COMPLETE and _is_watched(tensor):
+def without_grad_wrappers(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor behind the wrappers of `torch.func.grad` and its kin; one that is batched stays wrapped."""
+    while PRIVATE_NAMES_FOUND and _is_grad_tracking(tensor):
         tensor = _get_unwrapped(tensor)
     return tensor
 
 
-def is_batched_gradient(tensor: torch.Tensor) -> bool:
-    """Whether it stands for many gradients, as `is_grads_batched=True` makes them."""
-    return COMPLETE and _is_batched(tensor)
+def is_legacy_batched(tensor: torch.Tensor) -> bool:
+    """Whether it is a batched tensor of the old `vmap`, which `is_grads_batched=True` makes."""
+    return PRIVATE_NAMES_FOUND and _is_batched(tensor)
 
 
-def out_of_sight() -> AbstractContextManager[Any]:
-    """A context in which tensors have values, and nobody sees them, whatever mode or transform is active outside."""
-    modes, transforms = COMPLETE and _dispatch_modes(), COMPLETE and _transforms_active()
+def without_modes_and_transforms() -> AbstractContextManager[Any]:
+    """A context without dispatch modes, transforms and inference mode: new tensors are plain and hold values."""
+    modes, transforms = PRIVATE_NAMES_FOUND and _dispatch_modes(), PRIVATE_NAMES_FOUND and _transforms_active()
     if not (modes or transforms or torch.is_inference_mode_enabled()):
         return _NOTHING
     stack = ExitStack()
@@ -90,8 +90,8 @@ def out_of_sight() -> AbstractContextManager[Any]:
     return stack
 
 
-def fit_for_training() -> AbstractContextManager[Any]:
-    """A context in which no tensor is one of inference mode: what is made of a layout there must serve training later."""
+def without_inference_mode() -> AbstractContextManager[Any]:
+    """A context whose new tensors are not inference tensors: what is made from a layout must serve training later."""
     if torch.compiler.is_compiling() or torch.is_inference_mode_enabled():  # Dynamo cannot read the second
         return torch.inference_mode(False)
     return _NOTHING
@@ -101,8 +101,9 @@ _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
 
-def outside_graphs(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """Host work is not for compilers: a graph break. Disabled only where somebody compiles: that import takes seconds."""
+def graph_break(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """Run a function of the host eagerly in compiled code, too: a graph break."""
+    # `torch.compiler.disable` only while compiling: it imports the compiler, which takes seconds.
 
     @wraps(function)
     def run(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
@@ -117,7 +118,7 @@ def outside_graphs(function: Callable[_Arguments, _Result]) -> Callable[_Argumen
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def constant_when_compiled(function: _Function) -> _Function:
+def assume_constant_result(function: _Function) -> _Function:
     """Mark a function of plain values: compiled code holds its result, and its body is not traced.
 
     What `torch.compiler.assume_constant_result` does, without the seconds that importing the compiler costs.

@@ -5,17 +5,15 @@ summed, and packed rows are counted in groups until their size is known.
 """
 
 import math
-import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import SupportsIndex
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from alignpack.values import is_fake, not_plain
-from alignpack.watchers import is_wrapped, unwrapped
+from alignpack._inputs.arguments import integer_at_least, is_fake, not_plain
+from alignpack._torch_state import is_functorch_wrapped, without_grad_wrappers
 from alignpack_reference import errors
 
 ABSENT_MARKER = -1000
@@ -140,24 +138,6 @@ def place_documents(tables: LengthTables) -> DocumentTables:
     )
 
 
-def read_integer(name: str, value: SupportsIndex) -> int:
-    """The value as an int, refused under its name when it is none."""
-    if isinstance(value, bool | torch.Tensor):  # a tensor on an accelerator would be waited for, unseen
-        raise errors.not_an_integer(name, value)
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise errors.not_an_integer(name, value) from None
-
-
-def integer_at_least(name: str, value: SupportsIndex, minimum: int) -> int:
-    """The value as an int, refused under its name when it is none or too small."""
-    integer = value if type(value) is int else read_integer(name, value)  # the usual case, and quick
-    if integer < minimum:
-        raise errors.too_small(name, integer, minimum)
-    return integer
-
-
 def _padded_sequence(longest: int, alignment: int, minimum_length: int, length_multiple: int | None) -> int:
     """The width of packed rows, the longest of which needs so many slots."""
     multiple = math.lcm(alignment, length_multiple or 1)
@@ -193,13 +173,13 @@ def _plain(name: str, table: torch.Tensor) -> torch.Tensor:
     """The table as a plain tensor with values, refused under its name when it is none."""
     if not isinstance(table, torch.Tensor):
         raise errors.not_an_array(name, "torch.Tensor", table)
-    table = unwrapped(table)
+    table = without_grad_wrappers(table)
     kind, subclass = not_plain(table), type(table) is not torch.Tensor
     if kind is None and table.is_meta:
         kind = errors.META
     if kind is None and is_fake(table):
         kind = errors.FAKE
-    if kind is None and is_wrapped(table):
+    if kind is None and is_functorch_wrapped(table):
         kind = errors.WRAPPED
     if kind is None and subclass:
         if _answers_itself(table):

@@ -1,29 +1,30 @@
-"""The door for compiled code: the primitive in plain tensor operations.
+"""`gather_slots` for compiled code: plain tensor operations.
 
-A compiler fuses them with what stands around the call, and an exported program needs neither alignpack's kernels nor its
-operator. The bits travel as integers, because Inductor computes bfloat16 and float16 in float32, which changes NaN
-payloads, and has no operations for float8 and uint16.
+A compiler fuses them with what stands around the call, and an exported program needs no kernels and no operator of ours.
 """
 
 import math
+import os
 from typing import Any
 
 import torch
 
-from alignpack.fill import Fill, as_number, fill_words, zero_words
-from alignpack.implementations import Backend, select_backend
-from alignpack.values import WORD_DTYPES, as_words
-from alignpack.watchers import constant_when_compiled, dual_level_open, transforms_active
+from alignpack._backends import ENVIRONMENT_VARIABLE, select_backend
+from alignpack._inputs.arguments import Fill, as_number, fill_words, zero_words
+from alignpack._inputs.words import WORD_DTYPES, as_words
+from alignpack._torch_state import assume_constant_result, forward_ad_active, transforms_active
 
 _DIFFERENTIATED = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128)
 
 _KINDS = {kind.__name__: kind for kind in (TypeError, ValueError, RuntimeError)}
 
 
-def traced_choice(
+def compile_time_words(
     fill: Fill, dtype: torch.dtype, fill_name: str, backend: str | None, device: torch.device
-) -> tuple[tuple[int, ...], Backend]:
-    """The fill's words and the backend, as constants: another fill is compiled again.
+) -> tuple[int, ...]:
+    """The fill's words, which the compiled code holds as constants: another fill is compiled again.
+
+    A backend that was asked for is checked, although compiled code does not use it.
 
     Raises:
         TypeError, ValueError, RuntimeError: as `as_number`, `fill_words` and `select_backend`.
@@ -39,42 +40,45 @@ def traced_choice(
         # Here and not below, where Dynamo would call it an error of its own; and made here, or it would lose the text.
         kind, text = refusal
         raise _KINDS[kind](text)
-    return _choice(fill, dtype, fill_name, backend, device)
+    return _words(fill, dtype, fill_name, backend, device)
 
 
-@constant_when_compiled
-def _choice(
+@assume_constant_result
+def _words(
     fill: Fill, dtype: torch.dtype, fill_name: str, backend: str | None, device: torch.device
-) -> tuple[tuple[int, ...], Backend]:
-    return fill_words(as_number(fill, dtype, fill_name), dtype, fill_name), select_backend(backend, device)
+) -> tuple[int, ...]:
+    words = fill_words(as_number(fill, dtype, fill_name), dtype, fill_name)
+    if backend is not None or os.environ.get(ENVIRONMENT_VARIABLE):
+        select_backend(backend, device)
+    return words
 
 
-@constant_when_compiled
+@assume_constant_result
 def _refusal(
     fill: Fill, dtype: torch.dtype, fill_name: str, backend: str | None, device: torch.device
 ) -> tuple[str, str] | None:
-    """The kind and the text of the error, as strings, which are constants to Dynamo where classes and errors are none."""
+    """The kind and the text of the error, as strings, which are constants to Dynamo; classes and errors are not."""
     try:
-        _choice(fill, dtype, fill_name, backend, device)
+        _words(fill, dtype, fill_name, backend, device)
     except (TypeError, ValueError, RuntimeError) as error:
         # Not its own name: PyTorch's errors of devices are subclasses of RuntimeError.
         return next(name for name, kind in _KINDS.items() if isinstance(error, kind)), str(error)
     return None
 
 
-def gather_rows_traced(
+def gather_compiled(
     values: torch.Tensor, index: torch.Tensor, inverse: torch.Tensor, words: tuple[int, ...]
 ) -> torch.Tensor:
-    """`alignpack.doors.gather_rows` for tracing compilers."""
+    """`alignpack._gather.gather_slots` for tracing compilers."""
     # An exported program keeps no Function, but what its forward did.
     exported = torch.compiler.is_exporting() and values.requires_grad
-    if values.dtype in _DIFFERENTIATED and (transforms_active() or dual_level_open() or exported):
-        return _differentiable(values, index, inverse, words)
-    moved: torch.Tensor = _TracedGather.apply(values, index, inverse, words)  # type: ignore[no-untyped-call]
+    if values.dtype in _DIFFERENTIATED and (transforms_active() or forward_ad_active() or exported):
+        return _gather_by_scatter(values, index, inverse, words)
+    moved: torch.Tensor = _CompiledGather.apply(values, index, inverse, words)  # type: ignore[no-untyped-call]
     return moved
 
 
-class _TracedGather(torch.autograd.Function):
+class _CompiledGather(torch.autograd.Function):
     """Without `jvp`, which Dynamo refuses."""
 
     @staticmethod
@@ -90,7 +94,7 @@ class _TracedGather(torch.autograd.Function):
         return _gather_words(gradient, inverse, zero_words(gradient.dtype)), None, None, None
 
 
-def gather_plainly(values: torch.Tensor, index: torch.Tensor, words: tuple[int, ...]) -> torch.Tensor:
+def gather_composite(values: torch.Tensor, index: torch.Tensor, words: tuple[int, ...]) -> torch.Tensor:
     """The same result by operations on the values themselves, of which PyTorch knows every derivative and batch."""
     return _gather(values, index, _fill_tensor(words, values))
 
@@ -100,6 +104,8 @@ def _fill_tensor(words: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
 
 
 def _gather_words(values: torch.Tensor, index: torch.Tensor, words: tuple[int, ...]) -> torch.Tensor:
+    # As integers, because Inductor computes bfloat16 and float16 in float32, which changes NaN payloads, and has no
+    # operations for float8 and uint16.
     source = as_words(values)
     fill = torch.tensor(words if len(words) > 1 else words[0], dtype=source.dtype, device=source.device)
     moved = _gather(source, index, fill)
@@ -117,7 +123,7 @@ def _gather(source: torch.Tensor, index: torch.Tensor, fill: torch.Tensor) -> to
     return torch.where(padding, fill, source[rows, index.clamp_min(0)]).contiguous()
 
 
-def _differentiable(
+def _gather_by_scatter(
     values: torch.Tensor, index: torch.Tensor, inverse: torch.Tensor, words: tuple[int, ...]
 ) -> torch.Tensor:
     """The same result for transforms of `torch.func` and exports, which see through Functions and lose the gradient.

@@ -1,7 +1,7 @@
 """The `numba` backend on GPUs: one launch for a move, one for a layout, and no wait for the device.
 
 What a kernel is given is decided here, on addresses, strides and sizes alone, so that all of it can be tested without a
-GPU: `cuda_launch.launching_with` puts Numba's simulator in the GPU's place, and host tensors in that of CUDA tensors.
+GPU: `launch.launching_with` puts Numba's simulator in the GPU's place, and host tensors in that of CUDA tensors.
 """
 
 import functools
@@ -10,15 +10,16 @@ from types import ModuleType
 import numpy as np
 import torch
 
-from alignpack.fill import fill_pattern
-from alignpack.implementations import cuda_shapes, cuda_support, torch_backend
-from alignpack.tables import LengthTables, place_documents
-from alignpack.values import byte_strides, slots_are_dense
+from alignpack._backends import torch_backend
+from alignpack._backends.interface import Backend, LayoutFields
+from alignpack._backends.numba_cuda import shapes, support
+from alignpack._inputs.tables import LengthTables, place_documents
+from alignpack._inputs.words import byte_strides, fill_pattern, slots_are_dense
 
 
 def unavailable(device: torch.device) -> str | None:
     """Why there are no kernels for a CUDA device, or None."""
-    return cuda_support.missing(_with_index(device))
+    return support.missing(_with_index(device))
 
 
 def warmup(device: torch.device) -> None:
@@ -29,14 +30,12 @@ def warmup(device: torch.device) -> None:
 @functools.cache
 def _modules() -> tuple[ModuleType, ModuleType]:
     """The kernels and their launcher, which import Numba."""
-    from alignpack.implementations import cuda_kernels, cuda_launch
+    from alignpack._backends.numba_cuda import kernels, launch
 
-    return cuda_kernels, cuda_launch
+    return kernels, launch
 
 
-def build_fields(
-    tables: LengthTables, device: torch.device
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+def build_fields(tables: LengthTables, device: torch.device) -> LayoutFields:
     """The four fields of a layout, in their order: the tables cross in one copy, and one launch writes the fields.
 
     Raises:
@@ -58,9 +57,9 @@ def build_fields(
         np.stack((placed.lengths, placed.input_starts, placed.packed_starts), out=host.numpy())
         sent = host.to(device, non_blocking=True)
         launching.launcher().launch(
-            kernels.FILL_LAYOUT,
+            kernels.WRITE_LAYOUT,
             device,
-            *cuda_shapes.fill_shape(batch, max(columns, slots)),
+            *shapes.layout_shape(batch, max(columns, slots)),
             sent.data_ptr(),
             source_indices.data_ptr(),
             input_positions.data_ptr(),
@@ -71,23 +70,23 @@ def build_fields(
             columns,
             slots,
         )
-    return source_indices, input_positions, position_ids, sequence_ids
+    return LayoutFields(source_indices, input_positions, position_ids, sequence_ids)
 
 
-def gather_rows(values: torch.Tensor, index: torch.Tensor, words: tuple[int, ...]) -> torch.Tensor:
+def gather_slots(values: torch.Tensor, index: torch.Tensor, words: tuple[int, ...]) -> torch.Tensor:
     """`out[b, i] = values[b, index[b, i]]`, and the fill where `index` is no slot of `values`.
 
     A map that was built by hand and points past its row reads nothing there: the kernel cannot raise.
     """
     if index.dtype is not torch.int64 or index.shape[0] != values.shape[0] or index.device != values.device:
-        return torch_backend.gather_rows(values, index, words)  # no layout of ours: PyTorch says what is wrong
+        return torch_backend.gather_slots(values, index, words)  # no layout of ours: PyTorch says what is wrong
     out = values.new_empty(index.shape + values.shape[2:])
     gather_into(out, values, index, words)
     return out
 
 
 def gather_into(out: torch.Tensor, values: torch.Tensor, index: torch.Tensor, words: tuple[int, ...]) -> None:
-    """`gather_rows` into memory that is there.
+    """`gather_slots` into memory that is there.
 
     Args:
         out: `[batch, columns, ...]`, contiguous, aligned to its elements.
@@ -122,12 +121,12 @@ def gather_into(out: torch.Tensor, values: torch.Tensor, index: torch.Tensor, wo
         slot_stride // word,
     )
     kernels, launching = _modules()
-    grid, block = cuda_shapes.gather_shape(batch, columns, width, word)
+    grid, block = shapes.gather_shape(batch, columns, width, word)
     launch = launching.launcher().launch
     if width == 1:
-        launch(kernels.GATHER_SLOTS[word], values.device, grid, block, *arguments)
+        launch(kernels.GATHER_NARROW[word], values.device, grid, block, *arguments)
     else:
-        launch(kernels.GATHER_ROWS[word], values.device, grid, block, *arguments, width)
+        launch(kernels.GATHER_WIDE[word], values.device, grid, block, *arguments, width)
 
 
 def _readable(values: torch.Tensor) -> torch.Tensor:
@@ -150,3 +149,15 @@ def _with_index(device: torch.device) -> torch.device:
     if device.type == "cuda" and device.index is None and torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())
     return device
+
+
+BACKEND = Backend(
+    "numba",
+    "cuda",
+    unavailable,
+    build_fields,
+    gather_slots,
+    torch_backend.group_fields,
+    torch_backend.shift_maps,
+    warmup,
+)

@@ -1,0 +1,124 @@
+"""The backends, and which one a call gets."""
+
+import os
+from typing import Literal, TypeAlias
+
+import torch
+
+from alignpack._backends import torch_backend
+from alignpack._backends.interface import Backend
+from alignpack._backends.numba_cpu import backend as numba_cpu
+from alignpack._backends.numba_cuda import backend as numba_cuda
+from alignpack._torch_state import can_bypass_dispatcher
+from alignpack_reference import errors
+
+ENVIRONMENT_VARIABLE = "ALIGNPACK_BACKEND"
+
+BackendName: TypeAlias = Literal["numba", "torch"]
+
+# The fastest first: without a name, a call gets the first that runs on its device.
+BACKENDS: tuple[Backend, ...] = (numba_cpu.BACKEND, numba_cuda.BACKEND, torch_backend.BACKEND)
+
+
+def select_backend(name: str | None, device: torch.device) -> Backend:
+    """The backend of that name, or the environment's choice, or the fastest that runs on `device`.
+
+    Raises:
+        TypeError: the name is not a string.
+        ValueError: there is no backend of that name.
+        RuntimeError: the backend cannot run on `device`.
+    """
+    origin = "backend"
+    if name is None:
+        name = os.environ.get(ENVIRONMENT_VARIABLE) or None
+        origin = ENVIRONMENT_VARIABLE
+    if name is None:
+        device_type = device.type
+        for backend in BACKENDS:
+            if backend.device_type in (device_type, None) and backend.unavailable(device) is None:
+                return backend
+        raise errors.no_backend_runs(device, _overview(device))
+    if not isinstance(name, str):
+        raise errors.not_a_name(name)
+    reasons = _reasons(device)
+    if name not in reasons:
+        raise errors.unknown_backend(origin, name, device, _overview(device))
+    if (reason := reasons[name]) is not None:
+        raise errors.unavailable_backend(origin, name, device, reason, _overview(device))
+    return named_backend(name, device)
+
+
+def named_backend(name: str, device: torch.device) -> Backend:
+    """The backend of that name for the type of device, whether it can run or not; `torch` where the name has none."""
+    return next((b for b in BACKENDS if b.name == name and _serves(b, device)), torch_backend.BACKEND)
+
+
+def select_backend_for(field: torch.Tensor, other: torch.Tensor, *more: torch.Tensor) -> Backend:
+    """The backend that derives something from fields of a layout.
+
+    Raises:
+        ValueError, RuntimeError: as `select_backend`, for the environment's choice.
+    """
+    # Transforms and tracers put other things than plain tensors into layouts, or want to see every operation.
+    if torch.compiler.is_compiling() or not all(can_bypass_dispatcher(field, one) for one in (other, *more)):
+        return torch_backend.BACKEND
+    return select_backend(None, field.device)
+
+
+def backends() -> dict[str, dict[str, str | None]]:
+    """For the CPU and each CUDA device, the backends in the order in which a call tries them, and why one does not run.
+
+    Returns:
+        By device and name of the backend: None where it runs, otherwise the reason.
+
+    Example:
+        >>> backends()["cpu"]
+        {'numba': None, 'torch': None}
+    """
+    devices = [torch.device("cpu"), *(torch.device("cuda", index) for index in range(torch.cuda.device_count()))]
+    return {str(device): _reasons(device) for device in devices}
+
+
+def warmup(device: torch.device | str | int | None = None) -> None:
+    """Compile and load what the default backend runs on a device, so that no later call pays for it.
+
+    Compiling takes a few seconds. A CUDA graph can only be captured afterwards, because no code may be loaded during a
+    capture; on the CPU it is for processes that fork workers, and for the first step's time. The `torch` backend has
+    nothing to make ready.
+
+    Args:
+        device: the device; None: the current CUDA device, or the CPU if there is none.
+
+    Raises:
+        ValueError: `ALIGNPACK_BACKEND` names no backend.
+        RuntimeError: no backend, or not that one, runs on the device; or a graph is being captured.
+
+    Example:
+        >>> warmup("cpu")
+    """
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    target = torch.device(device)
+    select_backend(None, target).warmup(target)
+
+
+def _serves(backend: Backend, device: torch.device) -> bool:
+    return backend.device_type in (None, device.type)
+
+
+def _reasons(device: torch.device) -> dict[str, str | None]:
+    """By the name of each backend why it does not run on a device, None where it does."""
+    reasons: dict[str, str | None] = {}
+    for name in dict.fromkeys(backend.name for backend in BACKENDS):
+        same_name = [backend for backend in BACKENDS if backend.name == name]
+        serving = [backend for backend in same_name if _serves(backend, device)]
+        types = " and ".join(str(backend.device_type) for backend in same_name)
+        reasons[name] = serving[0].unavailable(device) if serving else f"it runs on {types} only"
+    return reasons
+
+
+def _overview(device: torch.device) -> str:
+    return ", ".join(
+        f"{name!r} runs" if reason is None else f"{name!r} does not run ({reason})"
+        for name, reason in _reasons(device).items()
+    )

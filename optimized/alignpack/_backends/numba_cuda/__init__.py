@@ -1,0 +1,1 @@
+"""The backend of CUDA kernels written in Numba."""

@@ -1,0 +1,1 @@
+"""Communication between the ranks of context parallelism."""
