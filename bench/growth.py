@@ -77,6 +77,20 @@ def markdown(axis: str, series: Iterable[Series]) -> str:
     return table(columns, [*rows, ("worst rise of the cost per unit", *(f"{one.worst():.2f}" for one in own))])
 
 
+def worst_rises(series: Iterable[Series]) -> str:
+    """One row for each series: its axis, its operation, and the worst rise of the cost per unit."""
+    cells = [
+        (
+            one.axis,
+            f"{one.points[0].size} to {one.points[-1].size}",
+            f"{one.operation}, {one.backend}",
+            f"{one.worst():.2f}",
+        )
+        for one in series
+    ]
+    return table(("axis", "sizes", "operation", "worst rise of the cost per unit"), cells)
+
+
 def write(series: Iterable[Series], path: Path) -> None:
     """Store the series as JSON."""
     path.parent.mkdir(exist_ok=True)
