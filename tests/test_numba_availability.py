@@ -71,6 +71,7 @@ def test_the_first_call_loads_numba_and_no_earlier_one() -> None:
 import sys, torch, alignpack
 layout = alignpack.packed_layout(torch.tensor([[3]]), None, (1, 3), 4, backend="torch")
 layout.pack(torch.zeros(1, 3), backend="torch")
+torch.compile(layout.pack, backend="eager", fullgraph=True)(torch.zeros(1, 3))
 assert "numba" not in sys.modules
 alignpack.packed_layout(torch.tensor([[3]]), None, (1, 3), 4)
 assert "numba" in sys.modules

@@ -329,4 +329,4 @@ def test_a_refusal_may_be_of_a_kind_of_its_own(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(compiled_form, "select_backend", out_of_memory)
     with pytest.raises(RuntimeError, match=r"^the device is full$"):
-        compiled_form.compile_time_words(0, torch.int64, "fill", None, torch.device("cpu"))
+        compiled_form.compile_time_words(0, torch.int64, "fill", "numba", torch.device("cpu"))

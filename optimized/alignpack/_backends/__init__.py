@@ -40,10 +40,9 @@ def select_backend(name: str | None, device: torch.device) -> Backend:
         raise errors.no_backend_runs(device, _overview(device))
     if not isinstance(name, str):
         raise errors.not_a_name(name)
-    reasons = _reasons(device)
-    if name not in reasons:
+    if name not in _names():
         raise errors.unknown_backend(origin, name, device, _overview(device))
-    if (reason := reasons[name]) is not None:
+    if (reason := _why_not(name, device)) is not None:
         raise errors.unavailable_backend(origin, name, device, reason, _overview(device))
     return named_backend(name, device)
 
@@ -106,15 +105,21 @@ def _serves(backend: Backend, device: torch.device) -> bool:
     return backend.device_type in (None, device.type)
 
 
+def _names() -> list[str]:
+    return list(dict.fromkeys(backend.name for backend in BACKENDS))
+
+
+def _why_not(name: str, device: torch.device) -> str | None:
+    """Why the backend of that name does not run on a device, or None where it does."""
+    same_name = [backend for backend in BACKENDS if backend.name == name]
+    for backend in same_name:
+        if _serves(backend, device):
+            return backend.unavailable(device)
+    return f"it runs on {' and '.join(str(backend.device_type) for backend in same_name)} only"
+
+
 def _reasons(device: torch.device) -> dict[str, str | None]:
-    """By the name of each backend why it does not run on a device, None where it does."""
-    reasons: dict[str, str | None] = {}
-    for name in dict.fromkeys(backend.name for backend in BACKENDS):
-        same_name = [backend for backend in BACKENDS if backend.name == name]
-        serving = [backend for backend in same_name if _serves(backend, device)]
-        types = " and ".join(str(backend.device_type) for backend in same_name)
-        reasons[name] = serving[0].unavailable(device) if serving else f"it runs on {types} only"
-    return reasons
+    return {name: _why_not(name, device) for name in _names()}
 
 
 def _overview(device: torch.device) -> str:
