@@ -1,5 +1,6 @@
 """The backends, and which one a call gets."""
 
+import functools
 import os
 from typing import Literal, TypeAlias
 
@@ -33,9 +34,10 @@ def select_backend(name: str | None, device: torch.device) -> Backend:
         name = os.environ.get(ENVIRONMENT_VARIABLE) or None
         origin = ENVIRONMENT_VARIABLE
     if name is None:
-        device_type = device.type
+        device_type = _device_type(device)
         for backend in BACKENDS:
-            if backend.device_type in (device_type, None) and backend.unavailable(device) is None:
+            served = backend.device_type
+            if (served == device_type or served is None) and backend.unavailable(device) is None:
                 return backend
         raise errors.no_backend_runs(device, _overview(device))
     if not isinstance(name, str):
@@ -101,8 +103,12 @@ def warmup(device: torch.device | str | int | None = None) -> None:
     select_backend(None, target).warmup(target)
 
 
+# Every call asks, and PyTorch makes a new string each time.
+_device_type = functools.cache(lambda device: device.type)
+
+
 def _serves(backend: Backend, device: torch.device) -> bool:
-    return backend.device_type in (None, device.type)
+    return backend.device_type is None or backend.device_type == _device_type(device)
 
 
 def _names() -> list[str]:
