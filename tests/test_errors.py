@@ -164,28 +164,28 @@ WRONG_DOCUMENTS: list[tuple[Tables, int, int, str]] = [
     (
         Tables(table([[4, -1000, 5]]), None, (1, 8), 4),
         *(0, 2),
-        "seq_lens is 5, so the document that starts at slot 4 ends at slot 9 of a row of 8",
+        "seq_lens is 5 from slot 4 on, so the physical spans end at slot 9 of a row of 8",
     ),
     (
         Tables(table([3, 3]), table([[4, 5]]), (1, 8), 4),
         *(0, 1),
-        "seq_lens_padded is 5, so the document that starts at slot 4 ends at slot 9 of a row of 8",
+        "seq_lens_padded is 5 from slot 4 on, so the physical spans end at slot 9 of a row of 8",
     ),
     # Sums that wrap: to a negative number in int32, to zero in int64.
     (
         Tables(table([[1, I32 - 1, 1]], torch.int32), None, (1, 8), 4),
         *(0, 1),
-        "seq_lens is 2147483646, so the document that starts at slot 1 ends at slot 2147483647 of a row of 8",
+        "seq_lens is 2147483646 from slot 1 on, so the physical spans end at slot 2147483647 of a row of 8",
     ),
     (
         Tables(table([[1, 1, 1, 1]]), table([[1, 2**62, 2**62, 2**62]]), (1, 8), 4),
         *(0, 1),
-        f"seq_lens_padded is {2**62}, so the document that starts at slot 1 ends at slot {2**62 + 1} of a row of 8",
+        f"seq_lens_padded is {2**62} from slot 1 on, so the physical spans end at slot {2**62 + 1} of a row of 8",
     ),
     (
         Tables(table([[1, I64]]), None, (1, 8), 4),
         *(0, 1),
-        f"seq_lens is {I64}, so the document that starts at slot 1 ends at slot {2**63} of a row of 8",
+        f"seq_lens is {I64} from slot 1 on, so the physical spans end at slot {2**63} of a row of 8",
     ),
     (
         Tables(table([[-I64 - 1]]), table([[-I64 - 1]]), (1, 8), 4),
@@ -209,7 +209,7 @@ def test_documents(target: Target, tables: Tables, row: int, document: int, mess
 
 def test_the_first_fault_in_row_major_order_is_named(target: Target) -> None:
     wrong = Tables(table([[3, 3, -7], [-7, 9, 9]]), None, (2, 5), 4)
-    with pytest.raises(LayoutError, match="row 0, document 1: seq_lens is 3, so"):
+    with pytest.raises(LayoutError, match="row 0, document 1: seq_lens is 3 from slot 3 on, so"):
         wrong.build(target)
 
 

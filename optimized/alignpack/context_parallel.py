@@ -14,7 +14,7 @@ import torch
 
 from alignpack._distributed.agreement import MOST_AXES, agree, largest_of, refusal_of
 from alignpack._distributed.collectives import Group, Ranks, gather_columns, ranks_of, shift_ranks
-from alignpack._inputs.arguments import Fill, check_values, integer_at_least, is_fake
+from alignpack._inputs.arguments import FAKE, Fill, check_mapping, check_values, integer_at_least, is_fake, not_dense
 from alignpack._inputs.tables import place_documents, read_tables
 from alignpack._torch_state import graph_break, is_functorch_wrapped, transforms_active, without_modes_and_transforms
 from alignpack.layout import PackedSequenceLayout
@@ -116,14 +116,15 @@ def shard_batch(
         padding_mask [[False, False, False, True, False, True, True, True]]
     """
     if not isinstance(layout, PackedSequenceLayout):
-        raise errors.not_a_layout(layout)
-    if not isinstance(batch, Mapping):
-        raise errors.not_a_mapping(batch)
+        raise TypeError(f"layout must be a PackedSequenceLayout, got {type(layout).__name__}")
+    check_mapping(batch)
     if taken := [name for name in _FROM_THE_LAYOUT if name in batch]:
-        raise errors.taken_names(taken)
+        raise ValueError(f"batch may not hold {taken}, which come from the layout")
     slots = layout.source_indices.shape[1]
     if layout.row_length not in (None, slots):
-        raise errors.already_a_shard(slots, layout.row_length)
+        raise ValueError(
+            f"layout must be that of the whole rows, got a shard of {slots} of the {layout.row_length} slots of each row"
+        )
     ranks = ranks_of(group)
     shard = layout.shard(ranks.rank, ranks.size)
     fields = {name: getattr(shard, name) for name in _FROM_THE_LAYOUT}
@@ -194,7 +195,9 @@ def halo(tensor: torch.Tensor, width: int, group: Group, check: bool = True) -> 
     def check_arguments() -> None:
         _check_tensor(tensor, ranks, check)
         if integer_at_least("width", width, 0) > tensor.shape[1]:
-            raise errors.wide_halo(width, tensor.shape[1])
+            raise ValueError(
+                f"width must be at most the {tensor.shape[1]} columns of a rank, got {errors.shown(width)}"
+            )
 
     refusal = refusal_of(check_arguments)
     agree(ranks, "halo", tensor, 0 if refusal is not None else int(width), refusal, check)
@@ -204,14 +207,18 @@ def halo(tensor: torch.Tensor, width: int, group: Group, check: bool = True) -> 
 def _check_tensor(tensor: torch.Tensor, ranks: Ranks, check: bool) -> None:
     # A transform leaves wrapped tensors behind in what outlives it.
     if transforms_active() or (isinstance(tensor, torch.Tensor) and is_functorch_wrapped(tensor)):
-        raise errors.inside_transform("tensor")
+        raise TypeError(
+            "tensor must be outside of torch.func transforms (vmap, grad and others): no collective goes there"
+        )
     check_values(tensor, "tensor")
     if check and ranks.group is not None and is_fake(tensor):
-        raise errors.not_dense("tensor", errors.FAKE)
+        raise not_dense("tensor", FAKE)
     if tensor.ndim < 2:
-        raise errors.no_columns("tensor", tuple(tensor.shape))
+        raise ValueError(f"tensor must have shape [batch, columns, ...], got {list(tensor.shape)}")
     if tensor.ndim > MOST_AXES:
         raise errors.too_large("tensor.ndim", tensor.ndim, MOST_AXES)
     served = ranks.device_types()
     if ranks.group is not None and tensor.device.type not in served:
-        raise errors.unserved_device("tensor", tensor.device, served)
+        raise ValueError(
+            f"tensor must be on a device that the group serves, {' or '.join(served)}, got {tensor.device}"
+        )

@@ -8,7 +8,7 @@ import torch
 
 from alignpack._backends import BackendName, select_backend, select_backend_for
 from alignpack._gather import check_and_choose, check_and_gather, gather_slots
-from alignpack._inputs.arguments import Fill, integer_at_least, read_integer
+from alignpack._inputs.arguments import Fill, check_mapping, integer_at_least, read_integer
 from alignpack._inputs.tables import read_tables
 from alignpack._record import TensorRecord, register_record
 from alignpack._torch_state import graph_break, without_inference_mode, without_modes_and_transforms
@@ -138,11 +138,10 @@ class PackedSequenceLayout(TensorRecord):
             >>> layout.pack_batch(batch, fill={"labels": -100})
             {'input_ids': tensor([[5, 6, 7, 0]]), 'labels': tensor([[   6,    7,    8, -100]])}
         """
-        if not isinstance(batch, Mapping):
-            raise errors.not_a_mapping(batch)
+        check_mapping(batch)
         fills = fill if isinstance(fill, Mapping) else dict.fromkeys(batch, fill)
         if unknown := [key for key in fills if key not in batch]:
-            raise errors.unknown_fills(unknown, list(batch))
+            raise ValueError(f"fill has no tensor to fill for {unknown}; the batch holds {list(batch)}")
         index, inverse = self.source_indices, self.input_positions
         choices = {
             key: check_and_choose(values, inverse, fills.get(key, 0), backend, f"batch[{key!r}]", f"fill[{key!r}]")

@@ -11,7 +11,6 @@ from alignpack._backends.interface import Backend
 from alignpack._backends.numba_cpu import backend as numba_cpu
 from alignpack._backends.numba_cuda import backend as numba_cuda
 from alignpack._torch_state import can_bypass_dispatcher
-from alignpack_reference import errors
 
 ENVIRONMENT_VARIABLE = "ALIGNPACK_BACKEND"
 
@@ -39,13 +38,13 @@ def select_backend(name: str | None, device: torch.device) -> Backend:
             served = backend.device_type
             if (served == device_type or served is None) and backend.unavailable(device) is None:
                 return backend
-        raise errors.no_backend_runs(device, _overview(device))
+        raise RuntimeError(f"no backend runs on {device}: {_overview(device)}")
     if not isinstance(name, str):
-        raise errors.not_a_name(name)
+        raise TypeError(f"backend must be a name or None, got {name!r}")
     if name not in _names():
-        raise errors.unknown_backend(origin, name, device, _overview(device))
+        raise ValueError(f"{origin}={name!r} is no backend; on {device}: {_overview(device)}")
     if (reason := _why_not(name, device)) is not None:
-        raise errors.unavailable_backend(origin, name, device, reason, _overview(device))
+        raise RuntimeError(f"{origin}={name!r} does not run on {device}: {reason}; on {device}: {_overview(device)}")
     return named_backend(name, device)
 
 

@@ -27,6 +27,7 @@ _OPERATIONS = ("gather_sequence", "halo")
 _ACCEPTED, _TYPE_ERROR, _VALUE_ERROR = 0, 1, 2
 _NUMBERS = 128  # of a header, behind its first: the call, which has fewer, or the text of a refusal
 _TEXT = struct.Struct(f"<{_NUMBERS}q")
+_ACCEPTING = [_ACCEPTED] + [0] * _NUMBERS
 
 
 def refusal_of(check: Callable[[], object]) -> Refusal | None:
@@ -53,44 +54,43 @@ def agree(ranks: Ranks, operation: str, tensor: torch.Tensor, width: int, refusa
         if refusal is not None:
             raise refusal
         return
-    header = _header(ranks, operation, tensor, width) if refusal is None else _refused(refusal)
-    sent = torch.tensor([header], dtype=torch.int64, device=ranks.control_device())
-    headers: list[list[int]] = gathered(sent, ranks).view(ranks.size, -1).tolist()
-    if refusals := {rank: found for rank, header in enumerate(headers) if (found := _refusal_in(header)) is not None}:
-        raise errors.refused_on_ranks(refusals) from refusal
+    headers = _exchanged(
+        _header(ranks, operation, tensor, width) if refusal is None else _refused(refusal), ranks, refusal
+    )
     if differences := list(_differences(headers, ranks)):
-        raise errors.ranks_disagree(differences)
+        raise _ranks_disagree(differences)
 
 
 def largest_of(ranks: Ranks, length: int, name: str) -> int:
-    """The largest length of all ranks, by one MAX all-reduce; what one rank refuses is raised by all.
-
-    Every rank has a slot of its own in what is reduced, so that all see every value and find the same faults.
-    """
+    """The largest length of all ranks, by one MAX all-reduce; what one rank refuses is raised by all."""
     refusal = refusal_of(lambda: _check_length(name, length))
     if ranks.group is None:
         if refusal is not None:
             raise refusal
         return int(length)
-    no_integer, smallest = -(2**63) + 1, -(2**63)
-    own = no_integer if isinstance(refusal, TypeError) else min(max(int(length), no_integer + 1), 2**63 - 1)
-    slots = [own if rank == ranks.rank else smallest for rank in range(ranks.size)]
-    lengths = torch.tensor(slots, dtype=torch.int64, device=ranks.control_device())
-    dist.all_reduce(lengths, dist.ReduceOp.MAX, group=ranks.group)
-    found: list[int] = lengths.tolist()
-    refusals: dict[int, Refusal] = {}
-    for rank, value in enumerate(found):
-        wrong = errors.no_integer(name) if value == no_integer else refusal_of(lambda: _check_length(name, value))  # noqa: B023
-        if wrong is not None:
-            refusals[rank] = wrong
-    if refusals:
-        raise errors.refused_on_ranks(refusals) from refusal
-    return max(found)
+    refused = LARGEST_WIDTH + 1  # above every length, so that all ranks see it and exchange what was refused
+    largest = torch.tensor(
+        [int(length) if refusal is None else refused], dtype=torch.int64, device=ranks.control_device()
+    )
+    dist.all_reduce(largest, dist.ReduceOp.MAX, group=ranks.group)
+    found = int(largest)
+    if found == refused:
+        _exchanged(_ACCEPTING if refusal is None else _refused(refusal), ranks, refusal)
+    return found
 
 
 def _check_length(name: str, length: int) -> None:
     if integer_at_least(name, length, 0) > LARGEST_WIDTH:
         raise errors.too_large(name, int(length), LARGEST_WIDTH)
+
+
+def _exchanged(header: list[int], ranks: Ranks, refusal: Refusal | None) -> list[list[int]]:
+    """The headers of all ranks, or the error of the ranks that refuse."""
+    sent = torch.tensor([header], dtype=torch.int64, device=ranks.control_device())
+    headers: list[list[int]] = gathered(sent, ranks).view(ranks.size, -1).tolist()
+    if refusals := {rank: found for rank, header in enumerate(headers) if (found := _refusal_in(header)) is not None}:
+        raise _refused_on_ranks(refusals) from refusal
+    return headers
 
 
 def _header(ranks: Ranks, operation: str, tensor: torch.Tensor, width: int) -> list[int]:
@@ -145,3 +145,25 @@ def _described(header: Sequence[int], device_types: Sequence[str]) -> dict[str, 
         "having a forward-mode tangent": str(bool(tangent)),
         "width": str(width),
     }
+
+
+def _refused_on_ranks(refusals: dict[int, Refusal]) -> Refusal:
+    """What every rank raises when some ranks were given something wrong: words and kind of the first of them."""
+    rank, first = next(iter(refusals.items()))
+    others = list(refusals)[1:]
+    also = f" (and refused on {_ranks(others)}, too)" if others else ""
+    kind = TypeError if isinstance(first, TypeError) else ValueError
+    return kind(f"rank {rank}: {first}{also}")
+
+
+def _ranks_disagree(differences: list[tuple[str, dict[str, list[int]]]]) -> ValueError:
+    """What every rank raises when the calls differ: each difference, with the ranks of each value."""
+    shown = "; ".join(
+        f"{name} is " + ", ".join(f"{value} on {_ranks(holders)}" for value, holders in values.items())
+        for name, values in differences
+    )
+    return ValueError(f"the ranks of the group must agree, but {shown}")
+
+
+def _ranks(ranks: list[int]) -> str:
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks}"

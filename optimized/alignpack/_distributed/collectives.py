@@ -13,8 +13,6 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
-from alignpack_reference import errors
-
 Group: TypeAlias = dist.ProcessGroup | DeviceMesh | None
 """The ranks that share every row: a process group, a one-dimensional device mesh, or None for this process alone."""
 
@@ -67,9 +65,11 @@ def ranks_of(group: Group) -> Ranks:
     if isinstance(group, DeviceMesh):
         group = _group_of_mesh(group)
     elif isinstance(group, int) and group == dist.GroupMember.NON_GROUP_MEMBER:
-        raise errors.not_in_group("dist.new_group gave GroupMember.NON_GROUP_MEMBER here")
+        raise _not_in_group("dist.new_group gave GroupMember.NON_GROUP_MEMBER here")
     elif not isinstance(group, dist.ProcessGroup):
-        raise errors.not_a_group(group)
+        raise TypeError(
+            f"group must be a ProcessGroup, a one-dimensional DeviceMesh or None (this process alone), got {group!r}"
+        )
     rank, size = _rank_in(group), group.size()
     return Ranks(group if size > 1 else None, rank, size)
 
@@ -78,7 +78,7 @@ def _rank_in(group: dist.ProcessGroup) -> int:
     try:
         return dist.get_rank(group)
     except ValueError as error:
-        raise errors.closed_group(_name(group)) from error
+        raise _closed_group(_name(group)) from error
 
 
 def _name(group: dist.ProcessGroup) -> str:
@@ -90,13 +90,29 @@ def _name(group: dist.ProcessGroup) -> str:
 
 def _group_of_mesh(mesh: DeviceMesh) -> dist.ProcessGroup:
     if mesh.ndim != 1:
-        raise errors.not_one_dimensional(mesh.mesh_dim_names, tuple(mesh.shape))
+        names = mesh.mesh_dim_names
+        dimensions = f"the dimensions {list(names)}" if names else "dimensions without names"
+        example = f"mesh[{names[-1]!r}]" if names else "mesh.get_group(dimension)"
+        raise ValueError(
+            f"group must be a one-dimensional DeviceMesh, got one of shape {list(mesh.shape)} with {dimensions}; pass "
+            f"one of them, such as {example}"
+        )
     if mesh.get_coordinate() is None:
-        raise errors.not_in_group(f"it is not in {mesh!r}")
+        raise _not_in_group(f"it is not in {mesh!r}")
     try:
         return mesh.get_group()
     except RuntimeError as error:
-        raise errors.closed_group(repr(mesh)) from error
+        raise _closed_group(repr(mesh)) from error
+
+
+def _not_in_group(reason: str) -> ValueError:
+    return ValueError(f"this process is not in group: {reason}; call it only on the ranks of the group")
+
+
+def _closed_group(name: str) -> ValueError:
+    return ValueError(
+        f"group must be open, but {name} is closed; make a new one, or close it after the last step (backward included)"
+    )
 
 
 def gather_columns(tensor: torch.Tensor, ranks: Ranks) -> torch.Tensor:

@@ -3,6 +3,7 @@
 import math
 import operator
 import sys
+from collections.abc import Mapping
 from typing import SupportsIndex, TypeAlias
 
 import numpy as np
@@ -51,7 +52,7 @@ def check_values(values: torch.Tensor, name: str) -> None:
     if not isinstance(values, torch.Tensor):
         raise errors.not_an_array(name, "torch.Tensor", values)
     if (kind := not_plain(values)) is not None:
-        raise errors.not_dense(name, kind)
+        raise not_dense(name, kind)
     if values.dtype not in WORD_DTYPES:
         raise errors.unsupported_dtype(name, values.dtype)
 
@@ -65,18 +66,27 @@ def check_fit(values: torch.Tensor, like: torch.Tensor, name: str) -> None:
     if values.shape[:2] != like.shape:
         raise errors.bad_values_shape(name, tuple(values.shape), tuple(like.shape))
     if values.device != like.device:
-        raise errors.other_device(name, values.device, like.device)
+        raise ValueError(f"{name} must be on the device of the layout, {like.device}, got {values.device}")
+
+
+def not_dense(name: str, kind: str) -> TypeError:
+    """The refusal of a tensor of another kind, such as `not_plain` tells."""
+    return TypeError(f"{name} must be a plain dense tensor, got {kind}")
 
 
 def not_plain(tensor: torch.Tensor) -> str | None:
     """What kind of tensor it is, when it is not one strided block of memory."""
     if tensor.is_nested:
-        return errors.NESTED
+        return "a nested tensor"
     if tensor.layout is not torch.strided:
-        return errors.of_layout(tensor.layout)
+        return f"a tensor of layout {tensor.layout}"
     if type(tensor) is not torch.Tensor and isinstance(tensor, loaded_class("torch.distributed.tensor", "DTensor")):
-        return errors.DTENSOR
+        return "a DTensor; use the local tensor, .to_local()"
     return None
+
+
+FAKE = "a fake tensor, which holds no values"
+"""What `not_dense` says of a tensor that `is_fake`."""
 
 
 def is_fake(tensor: torch.Tensor) -> bool:
@@ -89,6 +99,16 @@ def loaded_class(module: str, name: str) -> type | tuple[()]:
     """A class of a module that is costly to import: where nobody imported it, nothing is an instance of it."""
     found: type | tuple[()] = getattr(sys.modules.get(module), name, ())
     return found
+
+
+def check_mapping(batch: object) -> None:
+    """Refuse a batch whose tensors have no names.
+
+    Raises:
+        TypeError: it is not a mapping.
+    """
+    if not isinstance(batch, Mapping):
+        raise TypeError(f"batch must be a mapping from names to tensors, got {type(batch).__name__}")
 
 
 # --- fills ------------------------------------------------------------------------------------------------------------

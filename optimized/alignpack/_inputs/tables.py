@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from alignpack._inputs.arguments import integer_at_least, is_fake, not_plain
+from alignpack._inputs.arguments import FAKE, integer_at_least, is_fake, not_dense, not_plain
 from alignpack._torch_state import is_functorch_wrapped, without_grad_wrappers
 from alignpack_reference import errors
 
@@ -176,18 +176,18 @@ def _plain(name: str, table: torch.Tensor) -> torch.Tensor:
     table = without_grad_wrappers(table)
     kind, subclass = not_plain(table), type(table) is not torch.Tensor
     if kind is None and table.is_meta:
-        kind = errors.META
+        kind = "a meta tensor, which holds no values"
     if kind is None and is_fake(table):
-        kind = errors.FAKE
+        kind = FAKE
     if kind is None and is_functorch_wrapped(table):
-        kind = errors.WRAPPED
+        kind = "a tensor that torch.func batches or replaces; build the layout outside of the transform"
     if kind is None and subclass:
         if _answers_itself(table):
             table = table.clone()  # which may be a plain tensor, as that of a collective that is waited for
         if _answers_itself(table):
-            kind = errors.held_elsewhere(type(table))
+            kind = f"a {type(table).__name__}, a subclass that may hold its values elsewhere"
     if kind is not None:
-        raise errors.not_dense(name, kind)
+        raise not_dense(name, kind)
     return table.as_subclass(torch.Tensor) if subclass else table
 
 

@@ -11,7 +11,6 @@ from alignpack._backends.interface import Backend, GroupFields, LayoutFields, Sh
 from alignpack._backends.numba_cpu.threads import run_in_threads
 from alignpack._inputs.tables import LengthTables
 from alignpack._inputs.words import byte_strides, fill_pattern, slots_are_dense
-from alignpack_reference import errors
 
 
 @functools.cache
@@ -114,7 +113,10 @@ def gather_slots(values: torch.Tensor, index: torch.Tensor, words: tuple[int, ..
     for wrong in run_in_threads(total, batch * columns, _kernels().gather_slots, arguments, memory):
         if wrong >= 0:
             row, column = divmod(wrong, columns)
-            raise errors.no_such_slot(row, column, int(index[row, column]), shape[1])
+            raise IndexError(
+                f"the layout's map holds {int(index[row, column])} at row {row}, column {column}; it must be -1 or "
+                f"below {shape[1]}"
+            )
     return result
 
 

@@ -16,7 +16,6 @@ import torch
 
 from alignpack._backends.numba_cuda.kernels import KERNELS, Kernel
 from alignpack._backends.numba_cuda.shapes import THREADS, Shape
-from alignpack_reference import errors
 
 BLOCKS_AT_ONCE = 4
 """Blocks that the registers of a multiprocessor must hold: 64 registers a thread, and enough threads to hide latency."""
@@ -73,7 +72,10 @@ class CudaLauncher:
             RuntimeError: a CUDA graph is being captured, during which no code may be loaded.
         """
         if torch.cuda.is_current_stream_capturing():
-            raise errors.not_warmed_up(kernel.name, device)
+            raise RuntimeError(
+                f"a CUDA graph is being captured and the kernel {kernel.name} is not loaded on {device}: call "
+                f"alignpack.warmup({str(device)!r}) before the capture"
+            )
         capability = torch.cuda.get_device_capability(device)
         with self._compiling:
             loaded = self._compiled.get((kernel.name, capability))
