@@ -282,5 +282,5 @@ def wrong_table_named(right: Target, tables: Tables) -> Any:
     try:
         return tables.build(right)
     except LayoutError as error:
-        text = str(error).replace("seq_lens_padded is", "seq_lens is") if "starts at slot" in str(error) else str(error)
+        text = str(error).replace("seq_lens_padded is", "seq_lens is") if "from slot" in str(error) else str(error)
         raise LayoutError(text, error.row, error.document) from None
