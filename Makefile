@@ -43,7 +43,7 @@ test: $(STAMP)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --include 'reference/*' --fail-under 97
 	$(BIN)/coverage report --include 'optimized/*' --omit '$(COMPILED)' --fail-under 97
-	$(BIN)/coverage report --include 'fuzz/*' --omit '*/faults/*'
+	$(BIN)/coverage report --include 'fuzz/*'
 
 nightly: $(STAMP)
 	$(BIN)/python -m pytest -m nightly
@@ -71,7 +71,7 @@ fuzz: $(STAMP)
 	$(BIN)/alignpack-fuzz --target $(TARGET) --minutes $(MINUTES) --report fuzz-report.json
 
 faults: $(STAMP)
-	$(BIN)/alignpack-fuzz --faults --seed $(SEED)
+	$(BIN)/python -m tests.faults --seed $(SEED)
 
 bench: $(STAMP)
 	$(MEASURED) $(BIN)/python -m pytest bench --benchmark-enable --benchmark-only $(if $(COMPARE),--compare $(COMPARE))

@@ -20,7 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from alignpack import packed_layout
 from alignpack.context_parallel import packed_length
-from alignpack_fuzz.targets import load_file
+from alignpack_fuzz.lookup import load_file
 
 ROWS, ROW_LENGTH = 64, 2**20
 ALIGNMENTS = (2, 4, 8, 128)

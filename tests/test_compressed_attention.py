@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+
+from alignpack import CompressionGroups, PackedSequenceLayout, packed_layout
 from tests.parallel.compressed_attention import (
     LONG_ROW,
     MOSTLY_PADDING,
@@ -22,8 +24,6 @@ from tests.parallel.compressed_attention import (
     seeded,
     values_of,
 )
-
-from alignpack import CompressionGroups, PackedSequenceLayout, packed_layout
 
 Build = Callable[[], Any]
 

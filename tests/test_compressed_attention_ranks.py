@@ -1,6 +1,7 @@
 """The example of compressed attention between real processes, over gloo."""
 
 import pytest
+
 from tests.parallel.launching import FOLDER, SIZES, failures, launched
 from tests.parallel.ranks import checks_of
 

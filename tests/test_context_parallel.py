@@ -17,8 +17,8 @@ from alignpack import LayoutError, packed_layout
 from alignpack._distributed.collectives import Ranks
 from alignpack._inputs.words import WORD_DTYPES
 from alignpack.context_parallel import agree_on_length, gather_sequence, halo, packed_length, shard_batch
-from alignpack_fuzz.cases import random_bits
 from alignpack_fuzz.compare import assert_same_bits
+from alignpack_fuzz.payloads import random_bits
 
 TABLES = torch.tensor([[3, 5]]), None, (1, 8), 4
 

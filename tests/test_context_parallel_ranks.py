@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from tests.parallel.launching import FOLDER, LAUNCH_TIMEOUT, SIZES, failures, launch, launched
 from tests.parallel.ranks import checks_of
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from alignpack import PackedSequenceLayout, packed_layout
-from alignpack_fuzz.targets import load_file
+from alignpack_fuzz.lookup import load_file
 
 FILES = [[5, 6, 7], [8, 9, 10, 11, 12], list(range(20, 45)), [13], [14, 15]]
 

@@ -6,7 +6,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from alignpack_fuzz.targets import load_file
+from alignpack_fuzz.lookup import load_file
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 
 from alignpack import PackedSequenceLayout, packed_layout, warmup
-from alignpack_fuzz.cases import random_bits
 from alignpack_fuzz.compare import FIELDS, assert_same_bits, assert_same_fields, named
+from alignpack_fuzz.payloads import random_bits
 from alignpack_fuzz.targets import REFERENCE
 from bench import nccl_smoke
 from bench.gpu.machine import Machine
@@ -40,8 +40,8 @@ def on_each(part: Callable[[Machine], Facts]) -> Callable[[Machine], Facts]:
 def laws(machine: Machine) -> Facts:
     """All laws of the fuzz harness, for both backends."""
     # They need Hypothesis, which the other parts do not.
-    from alignpack_fuzz.on_device import DEVICE_LAWS, NOT_CARRIED, on_device
-    from alignpack_fuzz.runner import check
+    from alignpack_fuzz.checking import check
+    from bench.gpu.on_device import DEVICE_LAWS, NOT_CARRIED, on_device
 
     facts: Facts = {"not carried to a device": list(NOT_CARRIED)}
     broken = []

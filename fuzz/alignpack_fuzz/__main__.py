@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from alignpack_fuzz.checking import Run
     from alignpack_fuzz.laws import Law
-    from alignpack_fuzz.runner import Run
     from alignpack_fuzz.targets import Target
 
 EXAMPLES = 200
@@ -21,15 +21,15 @@ CLEAN, FOUND, USAGE = 0, 1, 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; gives its exit status: 0 clean, 1 found, 2 wrong usage."""
+    """Run the command line and return its exit status: 0 clean, 1 found, 2 wrong usage."""
     if importlib.util.find_spec("hypothesis") is None:
         print("alignpack-fuzz needs Hypothesis: python -m pip install 'alignpack[fuzz]'", file=sys.stderr)
         return USAGE
     from alignpack_fuzz.laws import choose
-    from alignpack_fuzz.targets import find_target
+    from alignpack_fuzz.lookup import find_target
 
     options = _parser().parse_args(arguments)
-    # Now, and not after hours of running.
+    # Checked before the run, which may take hours.
     if options.report is not None and not options.report.parent.is_dir():
         print(f"alignpack-fuzz: there is no folder {options.report.parent} for the report", file=sys.stderr)
         return USAGE
@@ -37,10 +37,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"alignpack-fuzz: {options.report} is a folder; name a file for the report", file=sys.stderr)
         return USAGE
     try:
-        if options.faults:
-            from alignpack_fuzz.faults.running import run_faults
-
-            return CLEAN if run_faults(options.examples, options.seed) else FOUND
         target, laws = find_target(options.target), choose(options.laws)
     except ValueError as error:
         print(f"alignpack-fuzz: {error}", file=sys.stderr)
@@ -63,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
         "--laws", default="", help="core, strict, or names of laws, with commas; default: all that apply"
     )
     parser.add_argument("--examples", type=_positive, metavar="N", help=f"examples per law, default {EXAMPLES}")
-    parser.add_argument("--minutes", type=_minutes, metavar="M", help="go round all laws with new examples for so long")
+    parser.add_argument("--minutes", type=_minutes, metavar="M", help="repeat all laws with new examples for M minutes")
     parser.add_argument("--seed", type=int, help="of the examples; default: a new one, which is printed")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write a JSON report")
     parser.add_argument(
@@ -73,13 +69,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FOLDER",
         help="where failing examples are kept, to be tried first next time; default .alignpack-fuzz",
     )
-    parser.add_argument("--faults", action="store_true", help="run against the seeded faults instead, and tabulate")
     return parser
 
 
 def _fuzz(target: "Target", laws: "list[Law]", options: argparse.Namespace) -> int:
     from alignpack_fuzz import report
-    from alignpack_fuzz.runner import Run
+    from alignpack_fuzz.checking import Run
 
     seed = random.randrange(2**32) if options.seed is None else options.seed
     until = math.inf if options.minutes is None else time.monotonic() + 60 * options.minutes
@@ -108,7 +103,7 @@ def _go_round(
     runs: "dict[str, Run]", options: argparse.Namespace, seed: int, until: float, progress: "_Progress"
 ) -> None:
     """Check each law once, or, when a time is given, again and again with new examples, until it is broken."""
-    from alignpack_fuzz.runner import check
+    from alignpack_fuzz.checking import check
 
     turn = 0
     while True:
@@ -159,7 +154,7 @@ def _positive(text: str) -> int:
     try:
         number = int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is less than 1")
     return number
@@ -169,9 +164,9 @@ def _minutes(text: str) -> float:
     try:
         number = float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
     if not 0 < number < math.inf:  # NaN would never be over
-        raise argparse.ArgumentTypeError(f"{text} is no time: it must be above 0 and finite")
+        raise argparse.ArgumentTypeError(f"{text} is not a time: it must be above 0 and finite")
     return number
 
 

@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 import torch
 
-from alignpack_fuzz.cases import Payload, Tables
+from alignpack_fuzz.cases import Tables
+from alignpack_fuzz.payloads import Payload
 from alignpack_fuzz.strategies import ABSENT, ALIGNMENTS, DTYPES, STRIDES
 
 Rows = list[list[int]]

@@ -10,9 +10,9 @@ import torch
 
 import alignpack
 from alignpack_fuzz.cases import Tables
+from alignpack_fuzz.checking import Run
 from alignpack_fuzz.compare import FIELDS, outcome
 from alignpack_fuzz.edges import parts
-from alignpack_fuzz.runner import Run
 from alignpack_fuzz.targets import REFERENCE
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -94,7 +94,7 @@ import numpy as np
 import torch
 from alignpack_fuzz.cases import *
 from alignpack_fuzz.laws import LAWS
-from alignpack_fuzz.targets import find_target
+from alignpack_fuzz.lookup import find_target
 
 nan, inf = float("nan"), float("inf")
 

@@ -15,12 +15,9 @@ from alignpack_fuzz.cases import (
     FillCase,
     Grouping,
     Move,
-    Payload,
     RowSlice,
-    Shape,
     Sharding,
     Shifting,
-    Strides,
     Tables,
     WholeNumbers,
     WrongArgument,
@@ -28,6 +25,7 @@ from alignpack_fuzz.cases import (
     WrongValue,
     WrongValues,
 )
+from alignpack_fuzz.payloads import Payload, Shape, Strides
 
 ABSENT = (0, -1000)
 

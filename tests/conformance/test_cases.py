@@ -14,8 +14,9 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
 import alignpack
-from alignpack_fuzz.cases import Tables, random_bits
+from alignpack_fuzz.cases import Tables
 from alignpack_fuzz.compare import assert_same_bits
+from alignpack_fuzz.payloads import random_bits
 from alignpack_fuzz.targets import Target
 
 L1 = Tables(torch.tensor([[3, 2]]), torch.tensor([[4, 4]]), (1, 8), 4)

@@ -1,6 +1,7 @@
 """The cases of the README that need two ranks; the checks stand in `tests/parallel/conformance.py`."""
 
 import pytest
+
 from tests.parallel.launching import FOLDER, failures, launch
 
 Results = list[dict[str, str]]

@@ -10,7 +10,8 @@ import pytest
 
 from alignpack.context_parallel import gather_sequence
 from alignpack_fuzz import __main__ as command
-from alignpack_fuzz.targets import BACKENDS, REFERENCE, ModuleTarget, find_target
+from alignpack_fuzz.lookup import find_target
+from alignpack_fuzz.targets import BACKENDS, REFERENCE, ModuleTarget
 
 FAULTY = """
 import torch
@@ -112,7 +113,7 @@ def test_an_interrupt_ends_with_the_report(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("alignpack_fuzz.runner.check", interrupted)
+    monkeypatch.setattr("alignpack_fuzz.checking.check", interrupted)
     status, report = run(tmp_path, "--laws", "core")
     assert status == 0
     assert {law["examples"] for law in report["laws"]} == {0}
@@ -122,12 +123,12 @@ def test_an_interrupt_ends_with_the_report(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--laws", "corre"], "'corre' is no law and no group; there are core, strict, fields_are_right"),
+        (["--laws", "corre"], "'corre' is neither a law nor a group; there are core, strict, fields_are_right"),
         (["--target", "no_such_module"], "there is no module no_such_module"),
         (["--target", "no_such_file.py"], "there is no file no_such_file.py"),
         (["--target", "json"], "json has no function packed_layout"),
-        (["--target", "."], "'.' is no name of a module; a file ends in .py"),
-        (["--target", "../yours"], "'../yours' is no name of a module; a file ends in .py"),
+        (["--target", "."], "'.' is not the name of a module, nor of a file that ends in .py"),
+        (["--target", "../yours"], "'../yours' is not the name of a module, nor of a file that ends in .py"),
         (["--report", "no_such_folder/report.json"], "there is no folder no_such_folder for the report"),
         (["--report", "."], "alignpack-fuzz: . is a folder; name a file for the report"),
         (
@@ -144,11 +145,11 @@ def test_wrong_usage(arguments: list[str], message: str, capsys: pytest.CaptureF
 def test_wrong_options_are_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, message in (
         (["--examples", "0"], "0 is less than 1"),
-        (["--examples", "many"], "'many' is no whole number"),
-        (["--minutes", "0"], "0 is no time: it must be above 0 and finite"),
-        (["--minutes", "nan"], "nan is no time: it must be above 0 and finite"),
-        (["--minutes", "inf"], "inf is no time: it must be above 0 and finite"),
-        (["--minutes", "long"], "'long' is no number"),
+        (["--examples", "many"], "'many' is not a whole number"),
+        (["--minutes", "0"], "0 is not a time: it must be above 0 and finite"),
+        (["--minutes", "nan"], "nan is not a time: it must be above 0 and finite"),
+        (["--minutes", "inf"], "inf is not a time: it must be above 0 and finite"),
+        (["--minutes", "long"], "'long' is not a number"),
         (["--nothing"], "unrecognized arguments: --nothing"),
     ):
         with pytest.raises(SystemExit) as caught:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from alignpack._backends import torch_backend
 from alignpack_fuzz import edges, strategies
 from alignpack_fuzz.cases import Grouping, Shifting, Tables
+from alignpack_fuzz.checking import check
 from alignpack_fuzz.laws import LAWS
-from alignpack_fuzz.runner import check
-from alignpack_fuzz.targets import find_target
+from alignpack_fuzz.lookup import find_target
 
 EXAMPLES = 1000
 LEAST = 10  # of these, each edge is met in one percent at least

@@ -7,8 +7,9 @@ import pytest
 import torch
 from hypothesis import given
 
-from alignpack_fuzz.cases import FillCase, Grouping, Move, Payload, RowSlice, Sharding, Shifting, Tables
+from alignpack_fuzz.cases import FillCase, Grouping, Move, RowSlice, Sharding, Shifting, Tables
 from alignpack_fuzz.laws import LAWS, Law
+from alignpack_fuzz.payloads import Payload
 from alignpack_fuzz.targets import REFERENCE, Target
 
 # What the reference promises beyond the core.

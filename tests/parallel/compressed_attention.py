@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from alignpack import PackedSequenceLayout, packed_layout
-from alignpack_fuzz.targets import load_file
+from alignpack_fuzz.lookup import load_file
 
 Row = Sequence[int]
 Result = dict[str, torch.Tensor]

@@ -2,15 +2,15 @@
 
 import torch
 import torch.distributed as dist
-from tests.parallel.columns import assert_three_derivatives_agree, normal_numbers, own_columns
 from torch.autograd import forward_ad
 from torch.distributed.device_mesh import init_device_mesh
 from torch.utils.checkpoint import checkpoint
 
 from alignpack._inputs.words import WORD_DTYPES
 from alignpack.context_parallel import gather_sequence
-from alignpack_fuzz.cases import random_bits
 from alignpack_fuzz.compare import assert_same_bits
+from alignpack_fuzz.payloads import random_bits
+from tests.parallel.columns import assert_three_derivatives_agree, normal_numbers, own_columns
 
 COLUMNS = 3
 

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+
 from tests.parallel.ranks import PASSED
 
 FOLDER = Path(__file__).parent

@@ -15,7 +15,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from alignpack_fuzz.targets import load_file
+from alignpack_fuzz.lookup import load_file
 
 TIMEOUT = timedelta(seconds=20)
 """Of every collective: a rank that waits for longer hangs, which is a failure."""

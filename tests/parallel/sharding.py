@@ -4,13 +4,13 @@ import math
 
 import torch
 import torch.distributed as dist
-from tests.parallel.columns import assert_three_derivatives_agree, normal_numbers, own_columns
 
 from alignpack import PackedSequenceLayout, packed_layout
 from alignpack._inputs.words import WORD_DTYPES
 from alignpack.context_parallel import agree_on_length, gather_sequence, halo, packed_length, shard_batch
-from alignpack_fuzz.cases import random_bits
 from alignpack_fuzz.compare import assert_same_bits
+from alignpack_fuzz.payloads import random_bits
+from tests.parallel.columns import assert_three_derivatives_agree, normal_numbers, own_columns
 
 COLUMNS = 4
 

@@ -6,8 +6,8 @@ import torch
 
 from alignpack._backends.numba_cuda.backend import gather_into, gather_slots
 from alignpack._inputs.arguments import fill_words
-from alignpack_fuzz.cases import Payload, Strides, random_bits
 from alignpack_fuzz.compare import assert_same_bits, bytes_of
+from alignpack_fuzz.payloads import Payload, Strides, random_bits
 from alignpack_fuzz.simulator import Simulator
 from alignpack_fuzz.strategies import DTYPES
 

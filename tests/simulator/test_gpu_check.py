@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from alignpack._backends.numba_cuda import backend as numba_cuda
-from alignpack_fuzz.targets import load_file
+from alignpack_fuzz.lookup import load_file
 
 SCRIPT = Path(__file__).parents[2] / "bench" / "gpu_check.py"
 

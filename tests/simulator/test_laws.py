@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from alignpack_fuzz import __main__ as command
+from alignpack_fuzz.checking import check
 from alignpack_fuzz.laws import LAWS, Law
-from alignpack_fuzz.runner import check
 from alignpack_fuzz.simulator import simulated_target
 
 

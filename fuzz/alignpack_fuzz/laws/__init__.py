@@ -4,10 +4,10 @@
 raises AssertionError where it is broken. Anything else that a target raises is a broken law, too.
 """
 
-from alignpack_fuzz.laws import layouts, values, gradients, objects, groups, shifts, gathers, running  # isort: skip - the order of the report
+from alignpack_fuzz.laws import layouts, values, gradients, objects, groups, shifts, gathers, repetition  # isort: skip - the order of the report
 from alignpack_fuzz.laws.registry import LAWS, Law
 
-MODULES = (layouts, values, gradients, objects, groups, shifts, gathers, running)
+MODULES = (layouts, values, gradients, objects, groups, shifts, gathers, repetition)
 """Where the laws stand; importing a module registers those in it."""
 
 __all__ = ["LAWS", "MODULES", "Law", "choose"]
@@ -23,6 +23,6 @@ def choose(names: str) -> list[Law]:
     for name in filter(None, (name.strip() for name in names.split(","))):
         group = {law.name: law for law in LAWS.values() if name in (law.name, law.group)}
         if not group:
-            raise ValueError(f"{name!r} is no law and no group; there are core, strict, {', '.join(LAWS)}")
+            raise ValueError(f"{name!r} is neither a law nor a group; there are core, strict, {', '.join(LAWS)}")
         chosen |= group
     return list((chosen or LAWS).values())

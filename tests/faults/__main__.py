@@ -1,35 +1,42 @@
-"""Running the laws against every deliberate fault."""
+"""`python -m tests.faults`: check the laws against every deliberate fault and print which law finds it."""
 
+import argparse
 import random
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from alignpack_fuzz.faults import FAULTS
-from alignpack_fuzz.faults.wrapping import Fault
+from alignpack_fuzz.checking import Run, check
 from alignpack_fuzz.laws import LAWS, Law
-from alignpack_fuzz.runner import Run, check
-from alignpack_fuzz.targets import Target, find_target
+from alignpack_fuzz.lookup import find_target
+from alignpack_fuzz.targets import Target
+from tests.faults import FAULTS
+from tests.faults.wrapping import Fault
 
 EXAMPLES = 300
-"""Within so many examples of one law, each fault must be found."""
+"""Examples of one law, within which each fault must be found."""
 
 
-def run_faults(examples: int | None, seed: int | None) -> bool:
-    """Run the laws against each fault and print which law found it; says whether all were found."""
-    seed = random.randrange(2**32) if seed is None else seed
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status: 0 all found, 1 one missed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
+    parser.add_argument("--examples", type=int, default=EXAMPLES, help=f"examples per law, default {EXAMPLES}")
+    parser.add_argument("--seed", type=int, help="of the examples; default: a new one, which is printed")
+    options = parser.parse_args(arguments)
+    seed = random.randrange(2**32) if options.seed is None else options.seed
     right = find_target("alignpack")
     width = max(map(len, FAULTS))
     start, missed = time.monotonic(), 0
     print(f"{len(FAULTS)} faults, seed {seed}\n{'fault':{width}}  {'found by':34}  examples  seconds", flush=True)
     for fault in FAULTS.values():
-        run = find(fault, right, examples or EXAMPLES, seed)
+        run = find(fault, right, options.examples, seed)
         if run.error is None:
             missed += 1
             print(f"{fault.name:{width}}  NOT FOUND: {fault.sentence}", flush=True)
         else:
             print(f"{fault.name:{width}}  {run.law.name:34}  {run.found_after:8}  {run.seconds:7.2f}", flush=True)
     print(f"{len(FAULTS) - missed} of {len(FAULTS)} faults found in {time.monotonic() - start:.0f} s")
-    return missed == 0
+    return 1 if missed else 0
 
 
 def find(fault: Fault, right: Target, examples: int, seed: int) -> Run:
@@ -45,3 +52,7 @@ def _laws_for(fault: Fault) -> Iterator[Law]:
     """First the laws that are there for such faults, then the others that a fault of this group must break."""
     yield from (LAWS[name] for name in fault.found_by)
     yield from (law for law in LAWS.values() if law.name not in fault.found_by and fault.group in ("strict", law.group))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from alignpack_fuzz import __main__ as command
-from alignpack_fuzz.faults import FAULTS, running
 from alignpack_fuzz.laws import LAWS
+from tests.faults import FAULTS
+from tests.faults import __main__ as command
 
 QUICK = ("one_token_documents_merged", "fractions_are_cut", "backward_is_detached", "padding_added_to_slot_zero")
 
@@ -23,8 +23,8 @@ def test_core_faults_are_found_by_core_laws() -> None:
 
 
 def test_a_run_says_what_found_each(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(running, "FAULTS", {name: FAULTS[name] for name in QUICK})
-    assert command.main(["--faults", "--seed", "1"]) == 0
+    monkeypatch.setattr(command, "FAULTS", {name: FAULTS[name] for name in QUICK})
+    assert command.main(["--seed", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "4 faults, seed 1"
     assert [line.split()[:2] for line in lines[2:6]] == [[name, FAULTS[name].found_by[0]] for name in QUICK]
@@ -35,6 +35,6 @@ def test_a_fault_that_is_missed_fails_the_run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     no_fault = replace(FAULTS[QUICK[0]], name="nothing_wrong", wrap=lambda target: target)
-    monkeypatch.setattr(running, "FAULTS", {"nothing_wrong": no_fault})
-    assert command.main(["--faults", "--seed", "1", "--examples", "3"]) == 1
+    monkeypatch.setattr(command, "FAULTS", {"nothing_wrong": no_fault})
+    assert command.main(["--seed", "1", "--examples", "3"]) == 1
     assert "nothing_wrong  NOT FOUND: " in capsys.readouterr().out

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from alignpack._distributed.collectives import gathered, ranks_of
-from alignpack_fuzz.faults.wrapping import wrong_gather
+from tests.faults.wrapping import wrong_gather
 
 
 class _DetachedBackward(torch.autograd.Function):

@@ -10,7 +10,7 @@ import torch.utils._pytree as pytree
 from alignpack import PackedSequenceLayout
 from alignpack._backends import BackendName
 from alignpack_fuzz.compare import FIELDS
-from alignpack_fuzz.faults.wrapping import INTEGERS, FaultyLayout, as_class, wrong_object
+from tests.faults.wrapping import INTEGERS, FaultyLayout, as_class, wrong_object
 
 # --- shards --------------------------------------------------------------------------------------------------------------
 

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from alignpack import LayoutError
 from alignpack_fuzz.cases import Tables
-from alignpack_fuzz.faults.places import table_arrays
-from alignpack_fuzz.faults.wrapping import wrong_layout
 from alignpack_fuzz.strategies import ABSENT
 from alignpack_fuzz.targets import Target
 from alignpack_reference import errors
+from tests.faults.places import table_arrays
+from tests.faults.wrapping import wrong_layout
 
 # --- tables that should be refused ---------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from alignpack_fuzz.faults.wrapping import Call, wrong_move
+from tests.faults.wrapping import Call, wrong_move
 
 # --- values that should be refused ---------------------------------------------------------------------------------------
 

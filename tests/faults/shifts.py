@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from alignpack_fuzz.faults.wrapping import FaultyLayout, wrong_object
+from tests.faults.wrapping import FaultyLayout, wrong_object
 
 MAPS = ("shifts_are_right", "shifts_stay_in_their_document")
 """The laws that look at both maps of a shifted layout."""

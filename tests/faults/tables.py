@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from alignpack_fuzz.cases import Tables
-from alignpack_fuzz.faults.places import Place, lay_out, needed, put, read_places, round_up, table_arrays, width_for
-from alignpack_fuzz.faults.wrapping import fault, right_layout, wrong_layout
 from alignpack_fuzz.strategies import ABSENT
 from alignpack_fuzz.targets import Target
+from tests.faults.places import Place, lay_out, needed, put, read_places, round_up, table_arrays, width_for
+from tests.faults.wrapping import fault, right_layout, wrong_layout
 
 # --- which documents there are -------------------------------------------------------------------------------------------
 

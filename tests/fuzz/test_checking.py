@@ -7,9 +7,10 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
+from alignpack_fuzz.checking import check, poisoned
 from alignpack_fuzz.laws import Law
-from alignpack_fuzz.runner import check, poisoned
-from alignpack_fuzz.targets import REFERENCE, Target, find_target
+from alignpack_fuzz.lookup import find_target
+from alignpack_fuzz.targets import REFERENCE, Target
 
 
 def law(cases: st.SearchStrategy[Any], holds: Any) -> Law:

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 
 from alignpack._backends import BackendName
-from alignpack_fuzz.faults.values import read_in_order
-from alignpack_fuzz.faults.wrapping import FaultyLayout, wrong_gradient, wrong_object
+from tests.faults.values import read_in_order
+from tests.faults.wrapping import FaultyLayout, wrong_gradient, wrong_object
 
 
 def gather(gradient: torch.Tensor, index: torch.Tensor) -> torch.Tensor:

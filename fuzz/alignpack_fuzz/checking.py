@@ -1,4 +1,4 @@
-"""Running a law on a target: how many examples, how long, which edges, and the smallest case that breaks it."""
+"""Checking one law on one target: how many examples, how long, which edges, and the smallest case that breaks it."""
 
 import math
 import re
@@ -44,7 +44,7 @@ class Run:
     found_after: int | None = None
 
     def add(self, later: "Run") -> None:
-        """Take in what a later run of the same law brought."""
+        """Add the result of a later run of the same law."""
         if self.found_after is None and later.found_after is not None:
             self.found_after = self.examples + later.found_after
         self.examples += later.examples
@@ -54,7 +54,7 @@ class Run:
 
 
 class TimeIsUp(BaseException):
-    """The run was to end at this moment."""
+    """The time of a run is over."""
 
 
 def check(
@@ -67,12 +67,12 @@ def check(
     shrink: bool = True,
     until: float = math.inf,
 ) -> Run:
-    """Check a law on so many cases, or until `time.monotonic()` reaches `until`, and shrink the first that breaks it.
+    """Check a law on a number of cases, or until `time.monotonic()` reaches `until`, and shrink the first that breaks it.
 
     Args:
         law: the law.
         target: the implementation.
-        examples: how many cases, at most.
+        examples: the number of cases, at most.
         seed: of the cases; the same seed gives the same cases with the same version of Hypothesis.
         database: the folder where cases that break a law are kept, to be tried first next time.
         shrink: whether to look for the smallest such case.
@@ -93,7 +93,7 @@ def check(
             run.found_after = run.found_after or run.examples
             raise
 
-    # Hypothesis tells tests apart by their source, which is the same for all laws: each gets a folder of its own.
+    # Hypothesis tells tests apart by their source, which is the same for all laws, so each gets its own folder.
     folder = re.sub(r"\W+", "_", f"{law.name} {target.name}")
     kept: ExampleDatabase | None = None if database is None else DirectoryBasedExampleDatabase(database / folder)
     phases = set(hypothesis.Phase) - {hypothesis.Phase.explain}
@@ -128,7 +128,7 @@ def check(
 
 @contextmanager
 def poisoned() -> Iterator[None]:
-    """Fill fresh memory of PyTorch with NaN, or the largest integer, so that a slot that nobody wrote shows."""
+    """Fill fresh memory of PyTorch with NaN, or the largest integer, so that a slot that nobody wrote is seen."""
     deterministic: Any = torch.utils.deterministic  # its one switch is not typed
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     filled = deterministic.fill_uninitialized_memory

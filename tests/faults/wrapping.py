@@ -42,7 +42,7 @@ class Fault:
 
 
 REGISTERED: dict[str, Fault] = {}
-"""The faults of all modules that were imported; `alignpack_fuzz.faults` imports all."""
+"""The faults of all modules that were imported; `tests.faults` imports all."""
 
 Wrap = Callable[[Target], Callable[..., Any]]
 Build = Callable[[Target, Tables], Any]
@@ -229,11 +229,11 @@ class MovingLayout(FaultyLayout):
 
     move: Transfer = Call.right
 
-    def pack(self, values: torch.Tensor, fill: Any = 0, *, backend: str | None = None) -> torch.Tensor:  # noqa: ARG002
+    def pack(self, values: torch.Tensor, fill: Any = 0, *, backend: str | None = None) -> torch.Tensor:
         """See `PackedSequenceLayout`."""
         return self.move(Call("pack", self, values, fill))
 
-    def restore(self, values: torch.Tensor, *, backend: str | None = None) -> torch.Tensor:  # noqa: ARG002
+    def restore(self, values: torch.Tensor, *, backend: str | None = None) -> torch.Tensor:
         """See `PackedSequenceLayout`."""
         return self.move(Call("restore", self, values))
 

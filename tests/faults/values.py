@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from alignpack_fuzz.faults.wrapping import Call, MovingLayout, as_class, fault, wrong_move
 from alignpack_fuzz.targets import Target
+from tests.faults.wrapping import Call, MovingLayout, as_class, fault, wrong_move
 
 
 def flat(values: torch.Tensor) -> torch.Tensor:

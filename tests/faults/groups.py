@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 
 from alignpack import CompressionGroups, PackedSequenceLayout
-from alignpack_fuzz.faults.wrapping import FaultyLayout, as_class, wrong_object
+from tests.faults.wrapping import FaultyLayout, as_class, wrong_object
 
 ALL = ("groups_are_right", "groups_hold_one_document")
 """The laws that look at the groups of a whole layout."""
