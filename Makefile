@@ -66,6 +66,7 @@ check: $(STAMP)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache --no-logo
 
 fuzz: $(STAMP)
 	$(BIN)/alignpack-fuzz --target $(TARGET) --minutes $(MINUTES) --report fuzz-report.json

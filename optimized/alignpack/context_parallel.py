@@ -32,6 +32,7 @@ def packed_length(
     input_shape: Sequence[int],
     alignment: int,
     minimum_length: int = 0,
+    *,
     length_multiple: int | None = None,
 ) -> int:
     """The `padded_sequence` that `packed_layout` would give, without building the layout.

@@ -1,7 +1,6 @@
-"""The specification of alignpack in plain NumPy loops: read it to learn what the library does, run it to check yours.
+"""The specification of alignpack in plain NumPy loops: read it to learn what the library does, run it to check your own.
 
-It imports neither torch nor numba, and it is slow on purpose. `alignpack` is the fast implementation of the same
-contract.
+It imports neither torch nor numba, and it is slow on purpose. `alignpack` is the fast implementation of the same contract.
 """
 
 from alignpack_reference.errors import LayoutError

@@ -1,13 +1,13 @@
-"""The error class, and the words of every refusal that both implementations raise.
+"""The error class, and the text of every refusal that both implementations raise.
 
-Only words are shared: each implementation decides by itself when to refuse.
+Only the texts are shared: each implementation decides by itself when to refuse.
 """
 
 import numpy as np
 
 
 class LayoutError(ValueError):
-    """A length table that describes no layout.
+    """A length table that no layout fits.
 
     Attributes:
         row: the row of the table, from 0; None when the error was built from its message alone.
@@ -62,7 +62,7 @@ def absent_with_span(row: int, document: int, length: int, span: int) -> LayoutE
 
 
 def past_row(row: int, document: int, table: str, start: int, span: int, original_sequence: int) -> LayoutError:
-    """A span that ends behind the end of its row; `table` is the argument that held the span."""
+    """A span that ends past the end of its row; `table` is the argument that held the span."""
     return LayoutError(
         f"row {row}, document {document}: {table} is {span} from slot {start} on, so the physical spans end at slot "
         f"{start + span} of a row of {original_sequence}",
@@ -75,7 +75,7 @@ def past_row(row: int, document: int, table: str, start: int, span: int, origina
 
 
 def not_an_integer(name: str, value: object) -> TypeError:
-    """An argument that counts something and is no integer."""
+    """An argument that counts something and is not an integer."""
     return TypeError(f"{name} must be an integer, got {value!r}")
 
 
@@ -90,13 +90,13 @@ def too_large(name: str, value: int, maximum: int) -> ValueError:
 
 
 def not_a_shape(value: object) -> TypeError:
-    """An input shape that is no sequence, as the values themselves are none."""
+    """An input shape that is not a sequence of integers, such as the values themselves."""
     shown = f"{type(value).__name__}; pass values.shape[:2]" if getattr(value, "ndim", 0) > 1 else repr(value)
     return TypeError(f"input_shape must be (batch, original_sequence), got {shown}")
 
 
 def bad_input_shape(value: tuple[object, ...]) -> ValueError:
-    """An input shape that is no pair."""
+    """An input shape that is not a pair."""
     hint = "; pass values.shape[:2]" if len(value) > 2 else ""
     return ValueError(f"input_shape must be (batch, original_sequence), got {value!r}{hint}")
 
@@ -163,17 +163,17 @@ def bad_ratio(ratio: int, alignment: int, needed: int) -> ValueError:
 
 
 def not_ratios(value: object) -> TypeError:
-    """Compression ratios that are no series."""
+    """Compression ratios that are not iterable."""
     return TypeError(f"ratios must be an iterable of integers, got {value!r}")
 
 
 def not_rows(key: object) -> TypeError:
-    """A subscript that is no slice of rows."""
+    """A subscript that is not a slice of rows."""
     return TypeError(f"a layout is sliced by rows, layout[i:j], got {key!r}")
 
 
 def not_forward(step: int) -> ValueError:
-    """Rows in another order than that of the layout."""
+    """A slice that would reverse the rows."""
     return ValueError(f"a layout is sliced forward, layout[i:j:step] with a step of at least 1, got {shown(step)}")
 
 
@@ -200,7 +200,7 @@ def bad_values_shape(name: str, shape: tuple[int, ...], leading: tuple[int, ...]
 
 
 def fill_not_a_number(name: str, fill: object) -> TypeError:
-    """A fill that is no Python or NumPy number."""
+    """A fill that is not a Python or NumPy number."""
     hint = f"; pass {name}.item()" if getattr(fill, "ndim", None) == 0 and not isinstance(fill, np.generic) else ""
     return TypeError(f"{name} must be a Python or NumPy number (no long double), got {type(fill).__name__}{hint}")
 
@@ -223,7 +223,7 @@ def fill_not_in_integers(name: str, fill: object, dtype: object, smallest: int, 
 
 
 def fill_not_in_floats(name: str, fill: object, dtype: object, largest: float, infinity: bool = True) -> ValueError:
-    """A fill that a float dtype could only hold as something else."""
+    """A finite fill that would be infinite in the float dtype."""
     alternative = "infinite or " if infinity else ""
     return ValueError(
         f"{name} must be {alternative}from {-largest} to {largest} for {dtype_name(dtype)}, got {shown(fill)}; "
@@ -232,7 +232,7 @@ def fill_not_in_floats(name: str, fill: object, dtype: object, largest: float, i
 
 
 def shown(value: object) -> str:
-    """The value as written, but for integers of hundreds of digits, some of which Python refuses to write."""
+    """The value's `repr`; an integer of hundreds of digits, which Python may refuse to write, by its size."""
     if isinstance(value, int) and value.bit_length() > 256:
         return f"an integer of {value.bit_length()} bits"
     return repr(value)

@@ -1,4 +1,4 @@
-"""Integer arguments: what is no integer or too small is refused by its name."""
+"""Integer arguments, checked: errors name the argument."""
 
 import operator
 
@@ -6,7 +6,7 @@ from alignpack_reference import errors
 
 
 def integer(name: str, value: int) -> int:
-    """The value as an int, which bool is not."""
+    """The value as an int; a bool is refused."""
     try:
         plain = operator.index(value)
     except TypeError:

@@ -10,12 +10,13 @@ from dataclasses import KW_ONLY, dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from alignpack_reference import errors, values
+from alignpack_reference import errors
 from alignpack_reference.groups import CompressionGroups, groups
 from alignpack_reference.integers import at_least, integer
+from alignpack_reference.values import Array, Fill, pack, restore
 
 ABSENT = (0, -1000)
-"""Table entries that say "no such document"; -1000 is what collators write into ragged tables."""
+"""Table entries that mean "no document here"; collators write -1000 to fill ragged tables."""
 
 PADDING = -1
 """The entry of an index map where there is no token."""
@@ -66,15 +67,15 @@ class PackedSequenceLayout:
 
     def groups(self, ratio: int) -> CompressionGroups:
         """The groups of `ratio` slots; see `alignpack_reference.groups.groups`."""
-        return groups(self, ratio)
+        return groups(self.sequence_ids, self.position_ids, self.alignment, self.offset, ratio)
 
-    def pack(self, array: values.Array, fill: values.Fill = 0) -> values.Array:
+    def pack(self, values: Array, fill: Fill = 0) -> Array:
         """Carry `[batch, original_sequence, ...]` into the packed rows; see `alignpack_reference.values.pack`."""
-        return values.pack(self, array, fill)
+        return pack(self, values, fill)
 
-    def restore(self, array: values.Array) -> values.Array:
+    def restore(self, values: Array) -> Array:
         """Carry `[batch, padded_sequence, ...]` back; see `alignpack_reference.values.restore`."""
-        return values.restore(self, array)
+        return restore(self, values)
 
     def __getitem__(self, rows: slice) -> "PackedSequenceLayout":
         """The layout of those rows."""
@@ -98,7 +99,7 @@ class PackedSequenceLayout:
         """The part of every row that rank `rank` of `size` holds under contiguous context parallelism.
 
         Raises:
-            TypeError: `size` or `rank` is no integer.
+            TypeError: `size` or `rank` is not an integer.
             ValueError: one of them is out of range, or the cut would fall inside a group.
         """
         size = at_least("size", size, 1)
@@ -132,10 +133,10 @@ class PackedSequenceLayout:
         )
 
     def shift(self, k: int) -> "PackedSequenceLayout":
-        """The layout of which each slot takes what the slot `k` further takes, where that is of the same document.
+        """The layout in which each slot takes what slot + `k` takes in this one, where both belong to the same document.
 
         Raises:
-            TypeError: `k` is no integer.
+            TypeError: `k` is not an integer.
             ValueError: the layout is a shard, whose tokens may come from other ranks.
         """
         k = integer("k", k)
@@ -178,16 +179,16 @@ def packed_layout(
 
     Args:
         seq_lens: `[batch, documents]` (or `[documents]` for batch 1) int32 or int64: real tokens of each document, in
-            row order. 0 or -1000 means that there is no such document.
+            row order. 0 or -1000 means: no document here.
         seq_lens_padded: the slots that each document occupies in the input row, its own padding included; the same
             shapes and dtypes. None: documents follow each other directly.
         input_shape: `(batch, original_sequence)` of the tensors to be packed.
         alignment: documents start at multiples of it, in slots.
-        minimum_length: the packed row has at least so many slots.
-        length_multiple: the packed row's slots are a multiple of it, as well as of `alignment`.
+        minimum_length: the packed row has at least this many slots.
+        length_multiple: the packed row's slots are a multiple of it and of `alignment`.
 
     Raises:
-        TypeError: a table is no array, or an integer is none.
+        TypeError: a table is not an array, or an integer argument is not an integer.
         ValueError: an argument is out of range, or shapes do not match.
         LayoutError: the first document, in row-major order, that the input row cannot hold.
 
@@ -210,7 +211,7 @@ def packed_layout(
     minimum_length = at_least("minimum_length", minimum_length, 0)
     if length_multiple is not None:
         length_multiple = at_least("length_multiple", length_multiple, 1)
-    # What the arguments alone make too wide is refused before the tables are read.
+    # A width that is too large whatever the tables hold is refused before they are read.
     _padded_sequence(0, alignment, minimum_length, length_multiple)
     lengths = _table("seq_lens", seq_lens, batch)
     if seq_lens_padded is None:
@@ -263,7 +264,7 @@ def packed_layout(
 
 
 def _padded_sequence(longest: int, alignment: int, minimum_length: int, length_multiple: int | None) -> int:
-    """Slots of every packed row: whole groups, whole multiples, and never none at all."""
+    """Slots of every packed row: whole groups, whole multiples, and at least one slot."""
     multiple = math.lcm(alignment, length_multiple or 1)
     padded_sequence = _round_up(max(minimum_length, longest, 1), multiple)
     if padded_sequence > LARGEST_WIDTH:
@@ -286,7 +287,9 @@ def _table(name: str, table: NDArray[np.integer], batch: int) -> NDArray[np.inte
 
 
 def _input_shape(input_shape: Sequence[int]) -> tuple[int, int]:
-    if not isinstance(input_shape, Iterable) or getattr(input_shape, "ndim", 1) != 1:  # the values for their shape
+    if (
+        not isinstance(input_shape, Iterable) or getattr(input_shape, "ndim", 1) != 1
+    ):  # the values in place of their shape
         raise errors.not_a_shape(input_shape)
     shape = tuple(input_shape)
     if len(shape) != 2:

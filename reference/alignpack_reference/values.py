@@ -1,22 +1,32 @@
 """How values move: `pack`, `restore`, their adjoints, and what a fill may be.
 
-Values are moved, never computed with: NaN payloads and -0.0 arrive as they left. NumPy has no bfloat16 and no float8;
+Values are copied bit for bit: NaN payloads and -0.0 arrive as they left. NumPy has no bfloat16 and no float8;
 such data can be packed here as the unsigned integers of its bits.
 """
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from alignpack_reference import errors
 
-if TYPE_CHECKING:
-    from alignpack_reference.layout import PackedSequenceLayout
-
 Array: TypeAlias = NDArray[Any]
 Fill: TypeAlias = complex | np.number | np.bool_
 """A Python or NumPy number (to type checkers, `complex` includes float, int and bool)."""
+
+
+class IndexMaps(Protocol):
+    """The two fields of a `PackedSequenceLayout` that say where values go."""
+
+    @property
+    def source_indices(self) -> NDArray[np.int64]:
+        """`[batch, padded_sequence]`, the input column of each packed slot; -1 at padding."""
+
+    @property
+    def input_positions(self) -> NDArray[np.int64]:
+        """`[batch, original_sequence]`, the packed column of each input slot; -1 at padding."""
+
 
 DTYPES = tuple(
     np.dtype(scalar)
@@ -28,20 +38,20 @@ DTYPES = tuple(
 """Every dtype that moves."""
 
 
-def pack(layout: "PackedSequenceLayout", array: Array, fill: Fill = 0) -> Array:
+def pack(layout: IndexMaps, values: Array, fill: Fill = 0) -> Array:
     """Carry values into the packed rows.
 
     Args:
         layout: the layout.
-        array: `[batch, original_sequence, ...]`, any strides.
-        fill: what stands at padding; it must be exact for integers and finite-in-range for floats.
+        values: `[batch, original_sequence, ...]`, any strides.
+        fill: the value at padding; see `fill_value` for what a dtype takes.
 
     Returns:
         `[batch, padded_sequence, ...]`, a new contiguous array of the same dtype.
 
     Raises:
-        TypeError: the array or its dtype is not supported, or the fill is no number.
-        ValueError: the array does not fit the layout, or the fill does not fit the dtype.
+        TypeError: `values` is not an array of a supported dtype, or the fill is not a number.
+        ValueError: `values` does not fit the layout, or the fill does not fit the dtype.
 
     Example:
         >>> from alignpack_reference import packed_layout
@@ -49,27 +59,27 @@ def pack(layout: "PackedSequenceLayout", array: Array, fill: Fill = 0) -> Array:
         >>> pack(layout, np.array([[10, 11, 12, 99, 20, 21, 98, 97]]), fill=-100)
         array([[  10,   11,   12, -100,   20,   21, -100, -100]])
     """
-    _check_dtype(array)
-    number = _number(fill, array.dtype)
-    _check_shape(array, layout.input_positions.shape)
+    _check_dtype(values)
+    number = _number(fill, values.dtype)
+    _check_shape(values, layout.input_positions.shape)
     batch, padded_sequence = layout.source_indices.shape
-    packed = np.full((batch, padded_sequence, *array.shape[2:]), fill_value(number, array.dtype), array.dtype)
+    packed = np.full((batch, padded_sequence, *values.shape[2:]), fill_value(number, values.dtype), values.dtype)
     for row in range(batch):
         for column in range(padded_sequence):
             source = layout.source_indices[row, column]
             if source >= 0:  # -1 is padding, and never an index from the end
-                packed[row, column, ...] = array[row, source, ...]
+                packed[row, column, ...] = values[row, source, ...]
     return packed
 
 
-def restore(layout: "PackedSequenceLayout", array: Array) -> Array:
+def restore(layout: IndexMaps, values: Array) -> Array:
     """Carry packed values `[batch, padded_sequence, ...]` back to `[batch, original_sequence, ...]`.
 
     Input slots that were padding come back as zero, whatever the packed row holds at its own padding.
 
     Raises:
-        TypeError: the array or its dtype is not supported.
-        ValueError: the array does not fit the layout.
+        TypeError: `values` is not an array of a supported dtype.
+        ValueError: `values` does not fit the layout.
 
     Example:
         >>> from alignpack_reference import packed_layout
@@ -77,27 +87,27 @@ def restore(layout: "PackedSequenceLayout", array: Array) -> Array:
         >>> restore(layout, np.array([[10, 11, 12, -100, 20, 21, -100, -100]]))
         array([[10, 11, 12,  0, 20, 21,  0,  0]])
     """
-    _check_dtype(array)
-    _check_shape(array, layout.source_indices.shape)
+    _check_dtype(values)
+    _check_shape(values, layout.source_indices.shape)
     batch, original_sequence = layout.input_positions.shape
-    restored = np.zeros((batch, original_sequence, *array.shape[2:]), array.dtype)
+    restored = np.zeros((batch, original_sequence, *values.shape[2:]), values.dtype)
     for row in range(batch):
         for slot in range(original_sequence):
             column = layout.input_positions[row, slot]
             if column >= 0:
-                restored[row, slot, ...] = array[row, column, ...]
+                restored[row, slot, ...] = values[row, column, ...]
     return restored
 
 
-def pack_adjoint(layout: "PackedSequenceLayout", gradient: Array) -> Array:
+def pack_adjoint(layout: IndexMaps, gradient: Array) -> Array:
     """The gradient of `pack`: `[batch, padded_sequence, ...]` to `[batch, original_sequence, ...]`.
 
-    Each gradient goes back the way its value came. Packed padding came from nowhere, so what stands there (even NaN)
-    reaches nothing; input padding went nowhere, so its gradient is zero.
+    Each gradient goes back the way its value came. No value came from packed padding, so the gradient there (even NaN)
+    is dropped; no value of input padding went anywhere, so its gradient is zero.
 
     Raises:
-        TypeError: the array or its dtype is not supported.
-        ValueError: the array does not fit the layout.
+        TypeError: `gradient` is not an array of a supported dtype.
+        ValueError: `gradient` does not fit the layout.
 
     Example:
         >>> from alignpack_reference import packed_layout
@@ -117,14 +127,14 @@ def pack_adjoint(layout: "PackedSequenceLayout", gradient: Array) -> Array:
     return result
 
 
-def restore_adjoint(layout: "PackedSequenceLayout", gradient: Array) -> Array:
+def restore_adjoint(layout: IndexMaps, gradient: Array) -> Array:
     """The gradient of `restore`: `[batch, original_sequence, ...]` to `[batch, padded_sequence, ...]`.
 
-    The same rule the other way round: restored padding reaches nothing, packed padding gets zero.
+    The same rule the other way round: the gradient at restored padding is dropped, packed padding gets zero.
 
     Raises:
-        TypeError: the array or its dtype is not supported.
-        ValueError: the array does not fit the layout.
+        TypeError: `gradient` is not an array of a supported dtype.
+        ValueError: `gradient` does not fit the layout.
 
     Example:
         >>> from alignpack_reference import packed_layout
@@ -161,7 +171,7 @@ def fill_value(fill: complex, dtype: np.dtype[Any]) -> Array:
         ValueError: fill must be an integer from -9223372036854775808 to 9223372036854775807 for int64, got 0.5
     """
     if dtype.kind == "b":
-        # A mask is true or false, nothing between and nothing beyond.
+        # A mask is true or false; other numbers are mistakes.
         if fill not in (0, 1):
             raise errors.fill_not_boolean("fill", fill)
         return np.array(fill == 1)
