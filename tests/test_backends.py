@@ -58,7 +58,7 @@ def test_the_environment_chooses_for_build_and_moves(absent: Backend, monkeypatc
 
 
 def test_an_unknown_name(absent: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    rest = "is no backend; on cpu: 'absent' does not run (its package is not there), 'torch' runs"
+    rest = "is not a backend; on cpu: 'absent' does not run (its package is not there), 'torch' runs"
     layout = build()
     for call in (
         lambda: build(backend="numpy"),

@@ -160,7 +160,7 @@ def test_other_errors_are_shown(machine: Machine) -> None:
 
 
 def test_no_kernels_for_other_devices() -> None:
-    assert support.missing(torch.device("xpu")) == "it is no CUDA device but xpu"
+    assert support.missing(torch.device("xpu")) == "its type is xpu, not cuda"
 
 
 def test_values_and_layout_on_two_devices() -> None:

@@ -1,6 +1,6 @@
 """`gather_slots` for compiled code: plain tensor operations.
 
-A compiler fuses them with what stands around the call, and an exported program needs no kernels and no operator of ours.
+A compiler fuses them with their neighbours, and an exported program needs neither our kernels nor our operator.
 """
 
 import math
@@ -22,22 +22,22 @@ _KINDS = {kind.__name__: kind for kind in (TypeError, ValueError, RuntimeError)}
 def compile_time_words(
     fill: Fill, dtype: torch.dtype, fill_name: str, backend: str | None, device: torch.device
 ) -> tuple[int, ...]:
-    """The fill's words, which the compiled code holds as constants: another fill is compiled again.
+    """The fill's words, constants of the compiled code: another fill is compiled again.
 
     A backend that was asked for is checked, although compiled code does not use it.
 
     Raises:
         TypeError, ValueError, RuntimeError: as `as_number`, `fill_words` and `select_backend`.
     """
-    # Dynamo may have made a number symbolic. These are operations that it carries out only on constants, so that they
-    # turn it into one; and they change nothing.
+    # Dynamo may have made a number symbolic. It runs these operations on constants only, so they make the number a
+    # constant and leave its value alone.
     if isinstance(fill, float):
         fill = math.copysign(fill, fill)
     elif isinstance(fill, int):
         fill = next(iter({fill: None}))
     refusal = _refusal(fill, dtype, fill_name, backend, device)
     if refusal is not None:
-        # Here and not below, where Dynamo would call it an error of its own; and made here, or it would lose the text.
+        # Raised here, because Dynamo would report an error from below as its own; made here, or its text would be lost.
         kind, text = refusal
         raise _KINDS[kind](text)
     return _words(fill, dtype, fill_name, backend, device)
@@ -57,11 +57,11 @@ def _words(
 def _refusal(
     fill: Fill, dtype: torch.dtype, fill_name: str, backend: str | None, device: torch.device
 ) -> tuple[str, str] | None:
-    """The kind and the text of the error, as strings, which are constants to Dynamo; classes and errors are not."""
+    """The error's kind and text as strings, which Dynamo takes as constants; it does not take classes and errors."""
     try:
         _words(fill, dtype, fill_name, backend, device)
     except (TypeError, ValueError, RuntimeError) as error:
-        # Not its own name: PyTorch's errors of devices are subclasses of RuntimeError.
+        # The base class, because PyTorch's device errors are subclasses of RuntimeError.
         return next(name for name, kind in _KINDS.items() if isinstance(error, kind)), str(error)
     return None
 
@@ -70,7 +70,7 @@ def gather_compiled(
     values: torch.Tensor, index: torch.Tensor, inverse: torch.Tensor, words: tuple[int, ...]
 ) -> torch.Tensor:
     """`alignpack._gather.gather_slots` for tracing compilers."""
-    # An exported program keeps no Function, but what its forward did.
+    # Export drops the Function and keeps the operations of its forward.
     exported = torch.compiler.is_exporting() and values.requires_grad
     if values.dtype in _DIFFERENTIATED and (transforms_active() or forward_ad_active() or exported):
         return _gather_by_scatter(values, index, inverse, words)
@@ -79,7 +79,7 @@ def gather_compiled(
 
 
 class _CompiledGather(torch.autograd.Function):
-    """Without `jvp`, which Dynamo refuses."""
+    """The Function for Dynamo, which refuses `jvp`."""
 
     @staticmethod
     def forward(
@@ -95,7 +95,7 @@ class _CompiledGather(torch.autograd.Function):
 
 
 def gather_composite(values: torch.Tensor, index: torch.Tensor, words: tuple[int, ...]) -> torch.Tensor:
-    """The same result by operations on the values themselves, of which PyTorch knows every derivative and batch."""
+    """The same result by plain operations, which PyTorch can differentiate and batch."""
     return _gather(values, index, _fill_tensor(words, values))
 
 
@@ -104,7 +104,7 @@ def _fill_tensor(words: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
 
 
 def _gather_words(values: torch.Tensor, index: torch.Tensor, words: tuple[int, ...]) -> torch.Tensor:
-    # As integers, because Inductor computes bfloat16 and float16 in float32, which changes NaN payloads, and has no
+    # As integers, because Inductor computes bfloat16 and float16 in float32, which changes NaN payloads, and lacks
     # operations for float8 and uint16.
     source = as_words(values)
     fill = torch.tensor(words if len(words) > 1 else words[0], dtype=source.dtype, device=source.device)
@@ -119,24 +119,24 @@ def _gather(source: torch.Tensor, index: torch.Tensor, fill: torch.Tensor) -> to
         return fill.expand(*index.shape, *source.shape[2:]).clone()
     rows = torch.arange(source.shape[0], device=index.device).unsqueeze(1)
     padding = (index < 0).view(*index.shape, *[1] * (source.ndim - 2))
-    # Indexing keeps the order of the strides that it finds; the result is to be contiguous.
+    # Indexing keeps the order of the strides that it finds; the result must be contiguous.
     return torch.where(padding, fill, source[rows, index.clamp_min(0)]).contiguous()
 
 
 def _gather_by_scatter(
     values: torch.Tensor, index: torch.Tensor, inverse: torch.Tensor, words: tuple[int, ...]
 ) -> torch.Tensor:
-    """The same result for transforms of `torch.func` and exports, which see through Functions and lose the gradient.
+    """The same result for `torch.func` transforms and exports, which look through Functions and lose their gradients.
 
-    So PyTorch must differentiate the operations itself, and integers, which keep all bits, have no derivatives.
+    PyTorch must differentiate these operations itself, so they work on the floats: integers have no derivatives.
     """
     fill = _fill_tensor(words, values)
-    # A scatter, because its derivative is a gather. Input padding goes to one column more, which is cut.
+    # A scatter, because its derivative is a gather. Input padding goes to an extra column, which is cut off.
     batch, columns = index.shape
     trailing = [1] * (values.ndim - 2)
     padding = (torch.cat((index, index.new_full((batch, 1), -1)), 1) < 0).view(batch, columns + 1, *trailing)
-    # Made from the values and the map, so that it has every axis that `vmap` gives to either: where `vmap` has to
-    # expand the target of a scatter, Inductor (2.13) writes all of the batch to one place.
+    # Made from the values and the map, so that it has every axis that `vmap` gave to either. Where `vmap` expands the
+    # target of a scatter, Inductor (2.13) writes the whole batch to one place.
     target = torch.where(padding, fill, values.new_zeros(batch, columns + 1, *values.shape[2:]))
     places = torch.where(inverse < 0, columns, inverse).view(*inverse.shape, *trailing).expand(values.shape)
     return torch.scatter(target, 1, places, values)[:, :columns].contiguous()

@@ -1,6 +1,6 @@
 """The path of every `pack` and `restore`: check once, choose the backend once, enter autograd or not, gather.
 
-Both are one primitive with the two index maps swapped, and so is the backward of each: `docs/design.md` says why.
+Both are one primitive with the two index maps swapped, and so are their backwards: `docs/design.md` says why.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ Words = tuple[int, ...]
 def check_and_gather(
     values: torch.Tensor, index: torch.Tensor, inverse: torch.Tensor, fill: Fill = 0, backend: str | None = None
 ) -> torch.Tensor:
-    """`gather_slots` of what a caller passed in."""
+    """`gather_slots` of a caller's arguments, which are checked first."""
     return gather_slots(values, index, inverse, *check_and_choose(values, inverse, fill, backend))
 
 
@@ -47,27 +47,27 @@ def gather_slots(
 ) -> torch.Tensor:
     """`out[b, i] = values[b, index[b, i]]`, and the fill where `index` is -1; differentiable in `values`.
 
-    Every backward calls this function again, so that derivatives of any order work, however they are asked for.
+    Every backward calls this function again, which gives derivatives of any order.
 
     Args:
         values: `[batch, slots, ...]`.
         index: `[batch, columns]` int64, the slot that each column takes, or -1.
         inverse: `[batch, slots]` int64, the column that took each slot, or -1.
         words: the fill's bits, see `fill_words`.
-        backend: the implementation, for the gradients too; compiled code has one of its own.
+        backend: the implementation, for the gradients too; compiled code has its own.
 
     Returns:
-        `[batch, columns, ...]`, new and contiguous (under `vmap`: of any strides).
+        `[batch, columns, ...]`, new and contiguous (under `vmap`, of any strides).
     """
     if torch.compiler.is_compiling():
         return gather_compiled(values, index, inverse, words)
     if can_bypass_dispatcher(values, index):
         return backend.gather_slots(values, index, words)
     if is_legacy_batched(values):
-        # The old `vmap` behind `is_grads_batched` sees through Functions, and would lose what they differentiate.
+        # The old `vmap` behind `is_grads_batched` looks through Functions and would lose their derivatives.
         return gather_composite(values, index, words)
     if index.is_inference() or inverse.is_inference():
-        # Such maps come from layouts that were rebuilt under inference mode; autograd cannot save them.
+        # Layouts rebuilt under inference mode have such maps, which autograd cannot save.
         index, inverse = index.clone(), inverse.clone()
     function = _FunctorchGather if transforms_active() else _EagerGather
     moved: torch.Tensor = function.apply(values, index, inverse, words, backend)  # type: ignore[no-untyped-call]
@@ -99,7 +99,7 @@ class _EagerGather(_Adjoint):
         ctx: Any, values: torch.Tensor, index: torch.Tensor, inverse: torch.Tensor, words: Words, backend: Backend
     ) -> torch.Tensor:
         _save(ctx, index, inverse, backend)
-        if can_bypass_dispatcher(values, index):  # autograd, which recorded the call, does not look in here
+        if can_bypass_dispatcher(values, index):  # autograd has recorded the call already
             return backend.gather_slots(values, index, words)
         return call_operator(values, index, inverse, words, backend.name)
 
@@ -134,13 +134,13 @@ class _FunctorchGather(_Adjoint):
     ) -> tuple[torch.Tensor, int]:
         values_dim, index_dim, inverse_dim, *_ = in_dims
         if index_dim is None and inverse_dim is None and values_dim is not None:
-            # The maps are the same for all: the new axis goes behind the slots, and is one more trailing axis.
+            # All share the maps: the new axis moves behind the slots and is one more trailing axis.
             return gather_slots(values.movedim(values_dim, 2), index, inverse, words, backend), 2
 
         def first(tensor: torch.Tensor, dim: int | None) -> torch.Tensor:
             return tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
 
-        # A batch of layouts: its axis and that of the rows become one, and are parted again afterwards.
+        # A batch of layouts: its axis and the rows' axis become one, and are split again afterwards.
         values, index, inverse = first(values, values_dim), first(index, index_dim), first(inverse, inverse_dim)
         moved = gather_slots(values.flatten(0, 1), index.flatten(0, 1), inverse.flatten(0, 1), words, backend)
         return moved.unflatten(0, index.shape[:2]), 0
@@ -160,9 +160,8 @@ def _gather_with_zeros(
 
 # --- the operator ----------------------------------------------------------------------------------------------------
 
-# An operator and not a plain function, because transforms of PyTorch see operators: fake and meta tensors take its
-# shape, tracers record it, selective checkpointing decides about it as one. A recorded graph can be differentiated
-# backwards, as often as one likes.
+# PyTorch's transforms see operators: fake and meta tensors take the shape from it, tracers record it, and selective
+# checkpointing treats it as one operation. A recorded graph can be differentiated any number of times.
 _LIBRARY = torch.library.Library("alignpack", "DEF")
 _LIBRARY.define(
     "gather_slots(Tensor values, Tensor index, Tensor inverse, int[] words, str backend) -> Tensor",
@@ -203,6 +202,6 @@ OPERATOR = torch.ops.alignpack.gather_slots.default
 def call_operator(
     values: torch.Tensor, index: torch.Tensor, inverse: torch.Tensor, words: Words, backend: str
 ) -> torch.Tensor:
-    """`alignpack::gather_slots` by the name of its backend."""
+    """The operator `alignpack::gather_slots`, which takes the backend by name."""
     moved: torch.Tensor = OPERATOR(values, index, inverse, words, backend)
     return moved

@@ -1,4 +1,4 @@
-"""What layouts and compression groups have in common: frozen records of tensors on one device and of integers."""
+"""The base of layouts and compression groups: frozen dataclasses of tensors on one device and integers."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Self, TypeVar
@@ -10,10 +10,10 @@ from alignpack._torch_state import without_inference_mode
 
 
 class TensorRecord:
-    """Base of frozen dataclasses whose fields are tensors on one device, and integers that say what these mean.
+    """Base of frozen dataclasses whose fields are tensors on one device and integers.
 
     A record compares and hashes by identity, because comparing tensors would wait for a device; `equal` compares
-    contents. Records are rebuilt without checks, because transforms put other things than tensors into them.
+    contents. Records are rebuilt without checks, because transforms put other objects in the tensors' places.
     """
 
     _TENSORS: ClassVar[tuple[str, ...]]
@@ -32,17 +32,17 @@ class TensorRecord:
         """The same with every tensor on that device; `non_blocking` is that of `torch.Tensor.to`.
 
         Raises:
-            TypeError, RuntimeError: PyTorch's own, for what is no device or one that cannot be had.
+            TypeError, RuntimeError: PyTorch's own, for an unknown or missing device.
         """
-        target = torch.device(device)  # a dtype, which Tensor.to would take as well, would round the maps
+        target = torch.device(device)  # Tensor.to would also take a dtype, which would round the maps
         return self._map(lambda tensor: tensor.to(target, non_blocking=non_blocking))
 
     def pin_memory(self) -> Self:
-        """The same in page-locked host memory, from which `to(device, non_blocking=True)` does not wait."""
+        """A copy in page-locked host memory, from which `to(device, non_blocking=True)` does not wait."""
         return self._map(torch.Tensor.pin_memory)
 
     def __repr__(self) -> str:
-        """Shapes, device and integers: no data, which a GPU would have to be waited for."""
+        """Shapes, device and integers; showing data would wait for a GPU."""
         shown = [f"{name}={_shape(getattr(self, name))}" for name in self._TENSORS]
         shown.append(f"device={getattr(self._tensors()[0], 'device', None)}")
         shown += [f"{name}={integer}" for name, integer in zip(self._INTEGERS, self._integers(), strict=True)]
@@ -68,7 +68,7 @@ Record = TypeVar("Record", bound=type[TensorRecord])
 
 
 def register_record(record: Record) -> Record:
-    """Make a class of records a pytree, whose leaves are the tensors and whose context are the integers."""
+    """Make a class of records a pytree: the tensors are its leaves, the integers its context."""
 
     def flatten_with_keys(instance: TensorRecord) -> tuple[list[tuple[Any, torch.Tensor]], tuple[int | None, ...]]:
         keys = [pytree.GetAttrKey(name) for name in record._TENSORS]
@@ -83,12 +83,12 @@ def register_record(record: Record) -> Record:
         from_dumpable_context=tuple,
         flatten_with_keys_fn=flatten_with_keys,
     )
-    # Plain tensors and integers: `torch.load` may rebuild it without being asked to trust the file.
+    # Only tensors and integers, so `torch.load` may rebuild it with `weights_only=True`.
     torch.serialization.add_safe_globals([record])
     return record
 
 
 def _shape(tensor: object) -> object:
-    """The shape for `repr`; transforms put other things than tensors into the fields."""
+    """The shape for `repr`; transforms put other objects in the tensors' places."""
     shape = getattr(tensor, "shape", None)
     return type(tensor).__name__ if shape is None else list(shape)

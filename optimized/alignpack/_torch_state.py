@@ -1,7 +1,7 @@
 """What PyTorch is doing around a call: autograd, dispatch modes, `torch.func` transforms, compilation.
 
-The private names of PyTorch stand here (`docs/design.md` lists the few that stand elsewhere). Where one of them is
-missing, every call takes the general path, which is right in every state.
+PyTorch's private names are used here (`docs/design.md` lists the few used elsewhere). Where one is missing, every call
+takes the general path, which is right in every state.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ _NOTHING = nullcontext()
 
 
 def can_bypass_dispatcher(values: torch.Tensor, index: torch.Tensor) -> bool:
-    """Whether nothing intercepts operations on these values and this map, so that their memory may be read directly."""
+    """Whether nothing intercepts operations on these tensors, so that their memory may be read directly."""
     return (
         PRIVATE_NAMES_FOUND
         and not (values.requires_grad and torch.is_grad_enabled())
@@ -41,16 +41,16 @@ def can_bypass_dispatcher(values: torch.Tensor, index: torch.Tensor) -> bool:
         and not forward_ad_active()
         and type(values) in _PLAIN
         and type(index) is torch.Tensor
-        and not values._is_zerotensor()  # a tangent of zeros has no memory
-        # What `is_grads_batched` makes is no subclass, and no mode tells of it; nor is what a transform leaves behind
-        # in a function that it returns.
+        and not values._is_zerotensor()  # a zero tangent has no memory
+        # Tensors made by `is_grads_batched` are not a subclass and no mode is on; the same holds for a tensor that
+        # outlives its transform.
         and not (_is_batched(values) or _is_wrapped(values))
         and not (_is_batched(index) or _is_wrapped(index))
     )
 
 
 def forward_ad_active() -> bool:
-    """Whether a level of forward-mode differentiation is open, so that values may carry tangents."""
+    """Whether forward-mode differentiation is on, so that values may carry tangents."""
     return getattr(forward_ad, "_current_level", 0) >= 0
 
 
@@ -60,12 +60,12 @@ def transforms_active() -> bool:
 
 
 def is_functorch_wrapped(tensor: torch.Tensor) -> bool:
-    """Whether it is what a transform of `torch.func` puts in a tensor's place."""
+    """Whether a transform of `torch.func` wraps the tensor."""
     return PRIVATE_NAMES_FOUND and _is_wrapped(tensor)
 
 
 def without_grad_wrappers(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor behind the wrappers of `torch.func.grad` and its kin; one that is batched stays wrapped."""
+    """The tensor inside the wrappers of `torch.func.grad`, `jvp` and the like; a batched tensor stays wrapped."""
     while PRIVATE_NAMES_FOUND and _is_grad_tracking(tensor):
         tensor = _get_unwrapped(tensor)
     return tensor
@@ -77,7 +77,7 @@ def is_legacy_batched(tensor: torch.Tensor) -> bool:
 
 
 def without_modes_and_transforms() -> AbstractContextManager[Any]:
-    """A context without dispatch modes, transforms and inference mode: new tensors are plain and hold values."""
+    """A context without dispatch modes, transforms and inference mode, in which new tensors are plain tensors."""
     modes, transforms = PRIVATE_NAMES_FOUND and _dispatch_modes(), PRIVATE_NAMES_FOUND and _transforms_active()
     if not (modes or transforms or torch.is_inference_mode_enabled()):
         return _NOTHING
@@ -91,7 +91,7 @@ def without_modes_and_transforms() -> AbstractContextManager[Any]:
 
 
 def without_inference_mode() -> AbstractContextManager[Any]:
-    """A context whose new tensors are not inference tensors: what is made from a layout must serve training later."""
+    """A context without inference mode, in which new tensors may serve training later."""
     if torch.compiler.is_compiling() or torch.is_inference_mode_enabled():  # Dynamo cannot read the second
         return torch.inference_mode(False)
     return _NOTHING
@@ -102,8 +102,8 @@ _Result = TypeVar("_Result")
 
 
 def graph_break(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """Run a function of the host eagerly in compiled code, too: a graph break."""
-    # `torch.compiler.disable` only while compiling: it imports the compiler, which takes seconds.
+    """Run a host function eagerly in compiled code too: a graph break."""
+    # `torch.compiler.disable` imports the compiler, which takes seconds, so only while compiling.
 
     @wraps(function)
     def run(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
@@ -119,9 +119,9 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def assume_constant_result(function: _Function) -> _Function:
-    """Mark a function of plain values: compiled code holds its result, and its body is not traced.
+    """Mark a function of plain values: compiled code holds its result as a constant and does not trace it.
 
-    What `torch.compiler.assume_constant_result` does, without the seconds that importing the compiler costs.
+    The same as `torch.compiler.assume_constant_result`, without importing the compiler, which takes seconds.
     """
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function

@@ -1,11 +1,8 @@
 """Context parallelism: every rank holds one contiguous slice of every packed row.
 
-Import it by itself, `from alignpack import context_parallel`. A `group` is a `ProcessGroup`, a one-dimensional `DeviceMesh`,
-or None for this process alone, so that a model has one code path. All ranks of the group make the same calls in the same
-order, forward and backward.
-
-A group that cannot be used raises on the rank that passes it: TypeError if it is none, ValueError if it is closed, has more
-than one dimension or leaves this process out. Everything else that is wrong on one rank is, with `check`, raised by all.
+Import it with `from alignpack import context_parallel`. A `group` is a `ProcessGroup`, a one-dimensional `DeviceMesh`, or
+None for this process alone. All ranks make the same calls in the same order, forward and backward. `docs/context_parallel.md`
+says which errors every rank raises and which only the rank that made the mistake.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,15 +35,15 @@ def packed_length(
     """The `padded_sequence` that `packed_layout` would give, without building the layout.
 
     Args:
-        seq_lens: as for `packed_layout`, like all that follow.
-        seq_lens_padded: likewise.
-        input_shape: likewise.
-        alignment: likewise.
-        minimum_length: likewise.
-        length_multiple: likewise; for ranks that share rows, `size * alignment`.
+        seq_lens: as for `packed_layout`.
+        seq_lens_padded: as for `packed_layout`.
+        input_shape: as for `packed_layout`.
+        alignment: as for `packed_layout`.
+        minimum_length: as for `packed_layout`.
+        length_multiple: as for `packed_layout`; for ranks that share rows, `size * alignment`.
 
     Returns:
-        Slots of a packed row.
+        The number of slots of a packed row.
 
     Raises:
         TypeError, ValueError, LayoutError: as `packed_layout`.
@@ -68,10 +65,10 @@ def agree_on_length(length: int, group: Group) -> int:
 
     Args:
         length: slots, from `packed_length`.
-        group: whom to agree with, which need not be the ranks that share rows.
+        group: the ranks that need one width; they need not share rows.
 
     Raises:
-        TypeError: `length` is no integer on some rank; raised by every rank.
+        TypeError: `length` is not an integer on some rank; raised by every rank.
         ValueError: `length` is negative or above 2**31 - 1 on some rank; raised by every rank.
 
     Example:
@@ -87,22 +84,22 @@ def shard_batch(
     group: Group,
     fill: Fill | Mapping[str, Fill] = 0,
 ) -> dict[str, torch.Tensor]:
-    """This rank's slice of every packed tensor and of what the model needs of the layout; nothing is communicated.
+    """This rank's slice of every packed tensor and of the layout's fields; nothing is communicated.
 
     Only the slice is packed: no tensor of `padded_sequence` slots is made.
 
     Args:
-        layout: that of the whole rows, built with a `length_multiple` of `size * alignment`.
-        batch: names and full input tensors, `[batch, original_sequence, ...]`.
+        layout: the layout of the whole rows, built with a `length_multiple` of `size * alignment`.
+        batch: names and whole input tensors, `[batch, original_sequence, ...]`.
         group: the ranks that share the rows.
-        fill: what stands at padding, as for `PackedSequenceLayout.pack_batch`.
+        fill: the value at padding, as for `PackedSequenceLayout.pack_batch`.
 
     Returns:
         The slices `[batch, padded_sequence / size, ...]` under the names of the batch, and `position_ids`,
         `sequence_ids` (int64) and `padding_mask` (bool, True at padding), each `[batch, padded_sequence / size]`.
 
     Raises:
-        TypeError: `layout` is no layout, or as `pack_batch`.
+        TypeError: `layout` is not a layout, or as `pack_batch`.
         ValueError: `layout` is a shard itself or cannot be cut, `batch` has one of those three names, or as
             `pack_batch`.
 
@@ -136,25 +133,26 @@ def shard_batch(
 def gather_sequence(tensor: torch.Tensor, group: Group, check: bool = True) -> torch.Tensor:
     """The columns of all ranks, in rank order.
 
-    In backward each rank gets the sum, over ranks, of the gradients that they have for its columns (a reduce-scatter), so
-    every rank must run it. A loss of each rank's own columns is right as it is; a loss that every rank computes in full
-    counts `size` times. Floats below 32 bits are summed in float32, which doubles what bfloat16 sends, and are rounded
-    once; other dtypes are summed in their own. It differentiates again, and forward.
+    In backward each rank receives the sum over all ranks of the gradients for its own columns (a reduce-scatter), so every
+    rank must run it. A loss over each rank's own columns is right as it is; a loss that every rank computes in full counts
+    `size` times. Floats below 32 bits are summed in float32, which doubles what bfloat16 sends, and are rounded once;
+    other dtypes are summed in their own. Higher derivatives and forward mode work.
 
     Args:
         tensor: `[batch, columns, ...]`, the same shape on every rank, any strides, any dtype that `pack` takes.
         group: the ranks that share the rows.
-        check: compare the call among ranks before any data moves, for which the host waits. Without it, on all ranks
-            alike, a call that differs between ranks hangs or worse.
+        check: compare the call among ranks before any data moves; the host waits for that. Pass the same on every rank.
+            Without it, a call that differs between ranks may hang or give wrong values.
 
     Returns:
-        `[batch, size * columns, ...]`, new and contiguous; bits are moved as they are.
+        `[batch, size * columns, ...]`, new and contiguous; bits are kept.
 
     Raises:
-        TypeError: `tensor` is no plain tensor of a supported dtype, or the call is inside a `torch.func` transform.
+        TypeError: `tensor` is not a plain tensor of a supported dtype, or the call is inside a `torch.func` transform.
         ValueError: it has fewer than two or more than 64 axes or is on a device that the group does not serve; or the
-            ranks differ in device, dtype, shape, `requires_grad` (False too where gradients are disabled) or in having a
-            forward-mode tangent. With `check` every rank raises the same, naming the ranks, and the group stays usable.
+            ranks differ in device, dtype, shape, `requires_grad` (taken as False where gradients are disabled) or in
+            whether it has a forward-mode tangent. With `check` every rank raises the same error, which names the ranks,
+            and the group stays usable.
 
     Example:
         >>> gather_sequence(torch.tensor([[1, 2, 3, 4]]), group=None)
@@ -169,14 +167,14 @@ def gather_sequence(tensor: torch.Tensor, group: Group, check: bool = True) -> t
 def halo(tensor: torch.Tensor, width: int, group: Group, check: bool = True) -> torch.Tensor:
     """The last `width` columns of the rank before this one; zeros on the first rank.
 
-    What a sliding window or an overlapping compression group looks back to at the left edge of a shard. Only neighbours
-    exchange data. Where a document starts, mask it out (`torch.where`, not a product: zero times NaN is NaN). The zeros
-    of the first rank are part of the graph, too, so that backward runs on every rank; there each rank gets the gradient
-    of what it gave away.
+    A sliding window or an overlapping compression group looks back to these columns at the left edge of a shard. Only
+    neighbours exchange data. Where a document starts, mask the halo (with `torch.where`: zero times NaN is NaN). The zeros
+    of the first rank are part of the graph too, so that backward runs on every rank; each rank receives the gradient of
+    the columns it sent.
 
     Args:
         tensor: `[batch, columns, ...]`, as for `gather_sequence`.
-        width: columns, at most those of `tensor`, the same on every rank.
+        width: columns, at most as many as `tensor` has; the same on every rank.
         group: as for `gather_sequence`.
         check: as for `gather_sequence`.
 
@@ -184,7 +182,7 @@ def halo(tensor: torch.Tensor, width: int, group: Group, check: bool = True) -> 
         `[batch, width, ...]`, new and contiguous.
 
     Raises:
-        TypeError: `width` is no integer, or as `gather_sequence`.
+        TypeError: `width` is not an integer, or as `gather_sequence`.
         ValueError: `width` is negative, larger than the columns, or differs between ranks, or as `gather_sequence`.
 
     Example:
@@ -206,7 +204,7 @@ def halo(tensor: torch.Tensor, width: int, group: Group, check: bool = True) -> 
 
 
 def _check_tensor(tensor: torch.Tensor, ranks: Ranks, check: bool) -> None:
-    # A transform leaves wrapped tensors behind in what outlives it.
+    # A tensor that outlives its transform stays wrapped.
     if transforms_active() or (isinstance(tensor, torch.Tensor) and is_functorch_wrapped(tensor)):
         raise TypeError(
             "tensor must be outside of torch.func transforms (vmap, grad and others): no collective goes there"

@@ -1,4 +1,4 @@
-"""What a model that pools groups of tokens must know of them: whose they are, whether whole, and who may see them."""
+"""Compression groups: which document each belongs to, whether it is full, and which tokens may see it."""
 
 import math
 from collections.abc import Iterable
@@ -19,8 +19,8 @@ from alignpack_reference import errors
 class CompressionGroups(TensorRecord):
     """The groups of `ratio` neighbouring slots of the packed rows, and which of them each token may see.
 
-    A row has `groups = slots / ratio` of them. Numbers of columns are those of the whole packed row: for every field,
-    that of a shard's groups is the part of the whole layout's that the rank owns, values unchanged. All tensors are
+    A row has `groups = slots / ratio` of them. Group columns are counted in the whole packed row: each field of a
+    shard's groups is the rank's part of the whole layout's field, values unchanged. All tensors are
     contiguous and on the layout's device. Like a layout, groups are immutable, compare and hash by identity (`equal`
     compares contents), and are a pytree whose leaves are the six tensors.
 
@@ -34,9 +34,9 @@ class CompressionGroups(TensorRecord):
         first: `[batch, groups]` bool, the first group of its document: a window over two groups must not look back.
         visible_start: `[batch, slots]` int64, the column of the first group that the token may see: the first of its
             document; 0 at padding.
-        visible_end: `[batch, slots]` int64, the column behind the last group that the token may see. It sees the groups
-            of its document whose last token it is or has behind it: `visible_start + (position + 1) // ratio`; 0 at
-            padding.
+        visible_end: `[batch, slots]` int64, one past the column of the last group that the token may see. It sees a
+            group of its document whose last token is itself or comes before it:
+            `visible_start + (position + 1) // ratio`; 0 at padding.
     """
 
     ratio: int
@@ -67,10 +67,10 @@ def compression_alignment(ratios: Iterable[SupportsIndex]) -> int:
     """The smallest alignment that serves all of a model's compression ratios: their least common multiple.
 
     Args:
-        ratios: tokens of a group, say of each layer; 0 and 1 compress nothing and are ignored.
+        ratios: tokens of a group, one per layer for example; 0 and 1 compress nothing and are ignored.
 
     Raises:
-        TypeError: `ratios` is no iterable, or one of them is no integer.
+        TypeError: `ratios` is not iterable, or one of them is not an integer.
         ValueError: one of them is negative.
 
     Example:

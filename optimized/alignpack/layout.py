@@ -1,4 +1,4 @@
-"""The layout object, what can be made from it, and the function that builds it."""
+"""The layout, the layouts and groups derived from it, and the function that builds it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
@@ -62,22 +62,22 @@ class PackedSequenceLayout(TensorRecord):
     def pack(self, values: torch.Tensor, fill: Fill = 0, *, backend: BackendName | None = None) -> torch.Tensor:
         """Carry values into the packed rows.
 
-        The gradient is a gather through `input_positions`: exact, deterministic, 0 at input padding, and untouched by
-        what the upstream gradient holds at packed padding. It can be differentiated again.
+        The gradient is a gather through `input_positions`: exact, deterministic, 0 at input padding, and independent
+        of what the upstream gradient holds at packed padding. It can be differentiated again.
 
         Args:
             values: `[batch, original_sequence, ...]` on the layout's device, any strides; bool, integers, float8 (e4m3,
-                e5m2), float16, bfloat16, float32, float64, complex64 or complex128. Bits are moved as they are.
-            fill: what stands at padding, a Python or NumPy number; exact for integers, rounded for floats.
+                e5m2), float16, bfloat16, float32, float64, complex64 or complex128. Bits are kept.
+            fill: the value at padding, a Python or NumPy number; exact for integers, rounded for floats.
             backend: the implementation by name; None takes `ALIGNPACK_BACKEND` or the fastest that runs.
 
         Returns:
             `[batch, padded_sequence, ...]`, a new contiguous tensor of the same dtype.
 
         Raises:
-            TypeError: `values` is no plain tensor or of another dtype; `fill` is no number, or complex for a real
-                dtype.
-            ValueError: `values` does not fit the layout, `fill` does not fit the dtype, or there is no such backend.
+            TypeError: `values` is not a plain tensor of such a dtype; `fill` is not a number, or is complex for a
+                real dtype.
+            ValueError: `values` does not fit the layout, `fill` does not fit the dtype, or the backend is unknown.
             RuntimeError: the backend does not run on this device.
 
         Example:
@@ -100,8 +100,8 @@ class PackedSequenceLayout(TensorRecord):
             `[batch, original_sequence, ...]`, a new contiguous tensor of the same dtype.
 
         Raises:
-            TypeError: `values` is no plain tensor or of another dtype.
-            ValueError: `values` does not fit the layout, or there is no such backend.
+            TypeError: `values` is not a plain tensor of a dtype that `pack` takes.
+            ValueError: `values` does not fit the layout, or the backend is unknown.
             RuntimeError: the backend does not run on this device.
 
         Example:
@@ -150,10 +150,10 @@ class PackedSequenceLayout(TensorRecord):
         return {key: gather_slots(batch[key], index, inverse, *choice) for key, choice in choices.items()}
 
     def __getitem__(self, rows: slice) -> "PackedSequenceLayout":
-        """The layout of those rows, `layout[i:j]`, in memory of its own and as wide as before.
+        """The layout of some of the rows, `layout[i:j]`, a copy of the same width.
 
         Raises:
-            TypeError: the subscript is no slice of integers.
+            TypeError: the subscript is not a slice of integers.
             ValueError: the step is not positive.
 
         Example:
@@ -170,7 +170,7 @@ class PackedSequenceLayout(TensorRecord):
         return self._map(lambda field: field[rows].clone(memory_format=torch.contiguous_format))
 
     def shard(self, rank: int, size: int) -> "PackedSequenceLayout":
-        """The part of every row that one rank holds under contiguous context parallelism.
+        """The part of every row that one rank owns under contiguous context parallelism.
 
         It is a layout again: `shard.pack(values)` takes the full input rows and gives the local slice of the packed
         rows, and the sum over all ranks of `shard.restore(local)` is the full restore, because every token is owned by
@@ -184,9 +184,9 @@ class PackedSequenceLayout(TensorRecord):
             The layout of the columns `[rank * width, (rank + 1) * width)`, where `width` is `padded_sequence / size`.
 
         Raises:
-            TypeError: `size` or `rank` is no integer.
+            TypeError: `size` or `rank` is not an integer.
             ValueError: one of them is out of range, or the cut would fall inside a group; the message says which
-                `length_multiple` to build the layout with.
+                `length_multiple` allows it.
 
         Example:
             >>> layout = packed_layout(torch.tensor([[3, 5]]), None, (1, 8), 4, length_multiple=8)
@@ -226,23 +226,23 @@ class PackedSequenceLayout(TensorRecord):
         )
 
     def shift(self, k: int) -> "PackedSequenceLayout":
-        """The layout whose slots take the tokens `k` further in their own documents, for labels and the like.
+        """The layout in which each slot takes the token `k` positions later in its document, as next-token labels need.
 
-        It is a layout again: `pack` puts the token `k` further into each slot, and the fill where the document has no
-        such token; `restore` carries what stands in a slot to the token that the slot took, and gives zero to tokens
-        that no slot takes. What the slots themselves are stays: `position_ids`, `sequence_ids`, and so `padding_mask`,
+        It is a layout again: `pack` puts the token `k` positions later into each slot, and the fill where the document
+        has no such token; `restore` carries each slot's value back to the token that the slot took, and gives zero to
+        tokens that no slot takes. `position_ids` and `sequence_ids` stay as they are, and so do `padding_mask`,
         `token_counts` and `groups`.
 
         Args:
-            k: how far: 1 takes the next token, -1 the one before, 0 gives the layout itself. Where `k` is longer than
-                the documents, no slot takes anything.
+            k: positions: 1 takes the next token, -1 the previous one. Where `k` is longer than the documents, no slot
+                takes anything.
 
         Returns:
             A layout of the same shapes; `k` of 0 gives this one.
 
         Raises:
-            TypeError: `k` is no integer.
-            ValueError: the layout is a shard, whose tokens may come from other ranks: shift first, then cut.
+            TypeError: `k` is not an integer.
+            ValueError: the layout is a shard, whose tokens may come from other ranks: shift first, then shard.
 
         Example:
             >>> layout = packed_layout(torch.tensor([[3, 2]]), None, (1, 5), alignment=4)
@@ -253,7 +253,7 @@ class PackedSequenceLayout(TensorRecord):
             tensor([[  11,   12, -100, -100,   21, -100, -100, -100]])
         """
         k = read_integer("k", k)
-        # A shard of one rank is a shard, too, or code would run on one rank and fail on two.
+        # The shard of a single rank is refused too, so that code fails on one rank as it would on two.
         if self.row_length is not None:
             raise errors.shifted_shard(self.offset, self.source_indices.shape[1], self.row_length)
         if k == 0:
@@ -261,24 +261,24 @@ class PackedSequenceLayout(TensorRecord):
         with without_inference_mode():
             backend = select_backend_for(self.source_indices, self.input_positions, self.sequence_ids)
             maps = backend.shift_maps(self.source_indices, self.input_positions, self.sequence_ids, k)
-        # What the slots are stays, so ids and positions are the same tensors: nothing may change a layout.
+        # A shift keeps ids and positions, and layouts are immutable, so the tensors are shared.
         return replace(self, **maps._asdict())
 
     def groups(self, ratio: int) -> CompressionGroups:
-        """What there is to know of the groups of `ratio` slots that a compressed attention pools.
+        """The groups of `ratio` slots that compressed attention pools: documents, completeness, visibility.
 
-        To pool is a reshape: `packed.unflatten(1, (-1, ratio))` is `[batch, groups, ratio, ...]`, and no group holds
-        tokens of two documents. Several ratios may be asked of one layout; nothing is kept.
+        `packed.unflatten(1, (-1, ratio))` is `[batch, groups, ratio, ...]`, ready to pool, and no group holds tokens of
+        two documents. One layout serves any number of ratios; nothing is cached.
 
         Args:
-            ratio: slots of a group; it divides the alignment.
+            ratio: slots of a group, a divisor of the alignment.
 
         Returns:
             `CompressionGroups`: four tensors `[batch, slots / ratio]` and two `[batch, slots]`.
 
         Raises:
-            TypeError: `ratio` is no integer.
-            ValueError: it is below 1 or does not divide the alignment; the message says which alignment would do.
+            TypeError: `ratio` is not an integer.
+            ValueError: it is below 1 or does not divide the alignment; the message says which alignment allows it.
 
         Example:
             >>> layout = packed_layout(torch.tensor([[3, 6]]), None, (1, 9), alignment=4)
@@ -307,24 +307,24 @@ def packed_layout(
 ) -> PackedSequenceLayout:
     """Move every document of every packed row to the next multiple of `alignment`.
 
-    Documents stand in the input row one after the other from slot 0, each in its own span of slots, real tokens first.
-    In the packed row they keep their order, and padding that was in the input is dropped. All packed rows have
+    Documents follow each other in the input row from slot 0, each in its own span of slots, real tokens first. In the
+    packed row they keep their order, and the input's padding is dropped. All packed rows have
     `max(minimum_length, longest packed row, 1)` slots, rounded up to a multiple of `alignment` and `length_multiple`.
 
-    The tables are read once, on the host: tables on an accelerator cost one copy to the host, host tables none.
+    The tables are read once, on the host: tables on an accelerator are copied to the host once.
     In compiled code the call is a graph break.
 
     Args:
         seq_lens: `[batch, documents]` (or `[documents]` for batch 1) int32 or int64: real tokens of each document, in
-            row order. 0 or -1000 means that there is no such document.
-        seq_lens_padded: the slots that each document occupies in the input row, its own padding included; same shapes
-            and dtypes, the two may differ in both. None: documents follow each other directly.
+            row order. 0 or -1000 means: no document here.
+        seq_lens_padded: the slots that each document occupies in the input row, its own padding included; of the same
+            shapes and dtypes as `seq_lens` may be. None: documents follow each other directly.
         input_shape: `(batch, original_sequence)` of the tensors to be packed.
         alignment: documents start at multiples of it, in slots.
-        minimum_length: packed rows have at least so many slots. `original_sequence + documents * (alignment - 1)` is
-            always enough for every batch of that shape, and so keeps shapes constant.
-        length_multiple: packed rows have a multiple of so many slots, besides being a multiple of `alignment`; for
-            context parallelism over `size` ranks, `size * alignment`.
+        minimum_length: packed rows have at least this many slots. `original_sequence + documents * (alignment - 1)` is
+            enough for every batch of that shape, and so keeps shapes constant.
+        length_multiple: the slots of packed rows are a multiple of it, and always of `alignment`; for context
+            parallelism over `size` ranks, `size * alignment`.
         device: where the layout's tensors live; None: where `seq_lens` lives.
         backend: the implementation by name; None takes `ALIGNPACK_BACKEND` or the fastest that runs.
 
@@ -332,9 +332,9 @@ def packed_layout(
         The layout: fields `[batch, padded_sequence]` and `[batch, original_sequence]`, int64, on `device`.
 
     Raises:
-        TypeError: a table is no tensor with values, or an integer is none.
+        TypeError: a table is not a tensor with values, or an integer argument is not an integer.
         ValueError: an argument is out of range, shapes or dtypes do not match, packed rows would exceed 2**31 - 1
-            slots, or there is no such backend.
+            slots, or the backend is unknown.
         LayoutError: the first document, in row-major order, that the input row cannot hold; its `row` and `document`
             say which.
         RuntimeError: the backend does not run on this device.
@@ -350,8 +350,8 @@ def packed_layout(
         >>> layout.shard(0, 2).sequence_ids
         tensor([[1, 1, 1, 0]])
     """
-    # Tables are numbers, whatever is traced or transformed around the call; and a layout that is built under inference
-    # mode must still serve training afterwards.
+    # Tables are plain numbers, whatever is traced or transformed around the call. And a layout that is built under
+    # inference mode must serve training later.
     with without_modes_and_transforms():
         tables = read_tables(seq_lens, seq_lens_padded, input_shape, alignment, minimum_length, length_multiple)
         target = seq_lens.device if device is None else torch.device(device)

@@ -16,7 +16,7 @@ ENVIRONMENT_VARIABLE = "ALIGNPACK_BACKEND"
 
 BackendName: TypeAlias = Literal["numba", "torch"]
 
-# The fastest first: without a name, a call gets the first that runs on its device.
+# The fastest first: a call that names none gets the first that runs on its device.
 BACKENDS: tuple[Backend, ...] = (numba_cpu.BACKEND, numba_cuda.BACKEND, torch_backend.BACKEND)
 
 
@@ -25,7 +25,7 @@ def select_backend(name: str | None, device: torch.device) -> Backend:
 
     Raises:
         TypeError: the name is not a string.
-        ValueError: there is no backend of that name.
+        ValueError: the name is unknown.
         RuntimeError: the backend cannot run on `device`.
     """
     origin = "backend"
@@ -42,31 +42,31 @@ def select_backend(name: str | None, device: torch.device) -> Backend:
     if not isinstance(name, str):
         raise TypeError(f"backend must be a name or None, got {name!r}")
     if name not in _names():
-        raise ValueError(f"{origin}={name!r} is no backend; on {device}: {_overview(device)}")
+        raise ValueError(f"{origin}={name!r} is not a backend; on {device}: {_overview(device)}")
     if (reason := _why_not(name, device)) is not None:
         raise RuntimeError(f"{origin}={name!r} does not run on {device}: {reason}; on {device}: {_overview(device)}")
     return named_backend(name, device)
 
 
 def named_backend(name: str, device: torch.device) -> Backend:
-    """The backend of that name for the type of device, whether it can run or not; `torch` where the name has none."""
+    """The backend of that name for the device type, whether it runs or not; `torch` if none of that name serves it."""
     return next((b for b in BACKENDS if b.name == name and _serves(b, device)), torch_backend.BACKEND)
 
 
 def select_backend_for(field: torch.Tensor, other: torch.Tensor, *more: torch.Tensor) -> Backend:
-    """The backend that derives something from fields of a layout.
+    """The backend that computes groups or shifts from the fields of a layout.
 
     Raises:
         ValueError, RuntimeError: as `select_backend`, for the environment's choice.
     """
-    # Transforms and tracers put other things than plain tensors into layouts, or want to see every operation.
+    # Transforms and tracers put other objects into layouts, or must see every operation.
     if torch.compiler.is_compiling() or not all(can_bypass_dispatcher(field, one) for one in (other, *more)):
         return torch_backend.BACKEND
     return select_backend(None, field.device)
 
 
 def backends() -> dict[str, dict[str, str | None]]:
-    """For the CPU and each CUDA device, the backends in the order in which a call tries them, and why one does not run.
+    """For the CPU and each CUDA device: the backends in the order in which a call tries them, and why one does not run.
 
     Returns:
         By device and name of the backend: None where it runs, otherwise the reason.
@@ -80,18 +80,17 @@ def backends() -> dict[str, dict[str, str | None]]:
 
 
 def warmup(device: torch.device | str | int | None = None) -> None:
-    """Compile and load what the default backend runs on a device, so that no later call pays for it.
+    """Compile and load the default backend's kernels for a device, so that no later call pays for it.
 
-    Compiling takes a few seconds. A CUDA graph can only be captured afterwards, because no code may be loaded during a
-    capture; on the CPU it is for processes that fork workers, and for the first step's time. The `torch` backend has
-    nothing to make ready.
+    Compiling takes a few seconds. Call it before capturing a CUDA graph, because no code may be loaded during a capture;
+    on the CPU, before forking workers, or to keep the first step fast. The `torch` backend needs no warm-up.
 
     Args:
-        device: the device; None: the current CUDA device, or the CPU if there is none.
+        device: the device; None: the current CUDA device, or the CPU without CUDA.
 
     Raises:
-        ValueError: `ALIGNPACK_BACKEND` names no backend.
-        RuntimeError: no backend, or not that one, runs on the device; or a graph is being captured.
+        ValueError: `ALIGNPACK_BACKEND` names an unknown backend.
+        RuntimeError: no backend, or not the named one, runs on the device; or a graph is being captured.
 
     Example:
         >>> warmup("cpu")

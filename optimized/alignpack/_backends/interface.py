@@ -38,12 +38,12 @@ class ShiftedMaps(NamedTuple):
 
 @dataclass(frozen=True)
 class Backend:
-    """One implementation for one type of device. Arguments, errors and gradients are the callers' business.
+    """One implementation for one type of device. Callers check arguments and handle gradients.
 
     Attributes:
         name: what users call it; backends for different devices share a name.
         device_type: the type of device that it serves; None: every type.
-        unavailable: why it cannot run on a device of that type, or None when it can.
+        unavailable: why it cannot run on a device of that type; None when it can.
         build_fields: the fields of a layout on a device, or the error for the first document that cannot be placed.
         gather_slots: `out[b, i] = values[b, index[b, i]]`, the fill's words where `index` is -1; no gradients.
         group_fields: the fields of groups, from ids, positions, offset and ratio.

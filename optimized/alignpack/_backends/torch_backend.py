@@ -1,4 +1,4 @@
-"""The backend that runs wherever PyTorch runs: whole-tensor operations only, none per document."""
+"""The backend that runs wherever PyTorch runs: operations on whole tensors, never one per document."""
 
 import numpy as np
 import torch
@@ -9,26 +9,25 @@ from alignpack._inputs.tables import LengthTables, place_documents
 from alignpack._inputs.words import as_words, words_of
 
 _GAP = -(2**40)
-"""How far gaps move: below every column, so that one lower bound turns all their slots into padding."""
+"""How far gaps move: below every column, so that one clamp turns all their slots into padding."""
 
 _FEW_WORDS = 1024
-"""Up to so many words a call costs what its operations cost to start."""
+"""Up to this many words, a call costs what starting its operations costs."""
 
 _BLOCK_WORDS = 2**18
-"""Words that are moved at once on the CPU: what is in between stays in its caches, and is never mapped afresh."""
+"""Words moved at once on the CPU: temporaries stay in its caches and their memory is reused."""
 
 
 def unavailable(_device: torch.device) -> str | None:
-    """It runs on every device."""
+    """None: PyTorch runs on every device."""
     return None
 
 
 def build_fields(length_tables: LengthTables, device: torch.device) -> LayoutFields:
     """The four fields of a layout, in their order.
 
-    A row is a series of runs: a gap, a document, a gap, a document, ..., a gap, any of them empty. What is the same for
-    all slots of a run (the document's id, how far it moves) is a small table of facts; each field is a look-up by the
-    run that a slot belongs to.
+    A row is a series of runs: a gap, a document, a gap, a document, ..., a gap, any of them empty. A small table holds
+    what all slots of a run share (the document's id, how far it moves); each field looks that up by the slot's run.
 
     Raises:
         LayoutError: see `place_documents`.
@@ -42,7 +41,7 @@ def build_fields(length_tables: LengthTables, device: torch.device) -> LayoutFie
     host[2] = 0
     for fact, of_documents in enumerate((np.arange(1, documents + 1), moved, -moved, -tables.packed_starts), start=2):
         host[fact, :, 1::2] = of_documents
-    # All facts cross to the device at once; CUDA copies them without making the host wait.
+    # One copy to the device for all of them; with CUDA the host does not wait for it.
     facts = torch.from_numpy(host.reshape(6, -1)).to(device, non_blocking=device.type == "cuda")
     packed_runs, input_runs, ids, to_input, to_packed, to_position = facts
 
@@ -87,16 +86,16 @@ def gather_slots(values: torch.Tensor, index: torch.Tensor, words: tuple[int, ..
         and index.numel() <= _BLOCK_WORDS
         and _takes_most(source, index)
     ):
-        return _gather_padded(source, index, words)  # ids: nothing to view, nothing to part
-    # The result is written through its words and given itself: were it a view of the words, autograd would refuse to
-    # let it be changed in place.
+        return _gather_padded(source, index, words)  # ids: no view and no reshape needed
+    # The result is written through a view of its words. Were it a view itself, autograd would refuse in-place changes
+    # to it.
     result = values.new_empty(*index.shape, *values.shape[2:])
     out = words_of(result)
     if result.numel() == 0:
         return result
     if values.shape[2:].numel() == 1 and len(words) == 1:
         _gather_narrow(source.flatten(1), index, words, out.flatten(1))
-    # The indices of words cost more than the words, but where both are few the number of operations counts.
+    # Word indices cost more than the words, but for few of either the number of operations decides.
     elif len(words) == 1 and max(source.numel(), out.numel()) <= _FEW_WORDS:
         _gather_padded(source, index, words, out)
     else:
@@ -116,12 +115,12 @@ def _gather_narrow(source: torch.Tensor, index: torch.Tensor, words: tuple[int, 
 
 
 def _gather_masked(source: torch.Tensor, index: torch.Tensor, words: tuple[int, ...], out: torch.Tensor) -> None:
-    """`[batch, slots]` words into `[batch, columns]`; it reads no more slots than it needs, and at least one."""
+    """`[batch, slots]` words into `[batch, columns]`; it reads only the slots it needs, and at least one."""
     torch.gather(source, 1, index.clamp_min(0), out=out).masked_fill_(index < 0, words[0])
 
 
 def _takes_most(source: torch.Tensor, index: torch.Tensor) -> bool:
-    # A shard takes few of many slots, and must not touch the others; the padded form copies all.
+    # A shard takes few of many slots and should not touch the others; the padded form copies all.
     return 2 * index.shape[1] >= source.shape[1]
 
 
@@ -129,8 +128,8 @@ def _gather_padded(
     source: torch.Tensor, index: torch.Tensor, words: tuple[int, ...], out: torch.Tensor | None = None
 ) -> torch.Tensor:
     """`[batch, slots, ...]` words of any strides to `[batch, columns, ...]`, word by word."""
-    # The fill stands in front of every row, so that -1 + 1 finds it and no mask is needed.
-    if source.numel() <= _FEW_WORDS:  # one operation, although it writes every word twice
+    # The fill is put in front of every row: -1 + 1 finds it without a mask.
+    if source.numel() <= _FEW_WORDS:  # one operation, though it writes every word twice
         padded = torch.constant_pad_nd(source, (0, 0) * (source.ndim - 2) + (1, 0), words[0])
     else:
         padded = torch.cat((source.new_full((source.shape[0], 1, *source.shape[2:]), words[0]), source), dim=1)
@@ -167,8 +166,8 @@ def _fill_rows(rows: torch.Tensor, padding: torch.Tensor, words: tuple[int, ...]
 def group_fields(sequence_ids: torch.Tensor, position_ids: torch.Tensor, offset: int, ratio: int) -> GroupFields:
     """The six tensors of `CompressionGroups`, in their order, from the ids and positions of all slots.
 
-    A document starts where a group starts, and its tokens follow each other. So the first slot of a group says
-    whose it is, and the last one whether it is whole.
+    A document starts where a group starts, and its tokens follow each other. So a group's first slot tells its document,
+    and its last slot whether it is full.
     """
     batch, slots = sequence_ids.shape
     ids, positions = (tensor.view(batch, slots // ratio, ratio) for tensor in (sequence_ids, position_ids))
@@ -178,7 +177,7 @@ def group_fields(sequence_ids: torch.Tensor, position_ids: torch.Tensor, offset:
     complete = ids[:, :, -1] != 0
     first = group_positions < group_ids.clamp(0, 1)
 
-    # What a shard cannot see of its document, the positions tell: where the document starts follows from them alone.
+    # A shard may start inside a document; positions alone tell where the document starts.
     multiplier, shift = reciprocal(ratio)
     columns = torch.arange(offset // ratio, (offset + slots) // ratio, device=sequence_ids.device)
     document_starts = torch.sub(columns, group_positions.mul(multiplier).bitwise_right_shift_(shift))
@@ -196,7 +195,7 @@ def group_fields(sequence_ids: torch.Tensor, position_ids: torch.Tensor, offset:
 def reciprocal(divisor: int) -> tuple[int, int]:
     """`(multiplier, shift)` such that `x // divisor` is `x * multiplier >> shift` for 0 <= x < 2**31.
 
-    A processor takes many times as long to divide as to multiply, and does not divide several integers at once.
+    A processor divides many times more slowly than it multiplies, and does not vectorise integer division.
     """
     # A multiplier that is too large by less than one makes the product too large by less than x / 2**shift, and that is
     # less than 1 / divisor, the least by which a quotient misses the next integer. The product has 63 bits.
@@ -207,19 +206,19 @@ def reciprocal(divisor: int) -> tuple[int, int]:
 def shift_maps(
     source_indices: torch.Tensor, input_positions: torch.Tensor, sequence_ids: torch.Tensor, k: int
 ) -> ShiftedMaps:
-    """`source_indices` and `input_positions` of the layout whose slots take the tokens `k` further."""
+    """`source_indices` and `input_positions` of a shifted layout: each slot takes what slot + `k` takes."""
     sources = _shifted_sources(source_indices, sequence_ids, k)
     return ShiftedMaps(sources, _shifted_positions(input_positions, sources, k))
 
 
 def _shifted_sources(source_indices: torch.Tensor, sequence_ids: torch.Tensor, k: int) -> torch.Tensor:
-    """`[batch, padded_sequence]`: the source of the slot `k` further where that is of the same document, else -1."""
+    """`[batch, padded_sequence]`: the source of slot + `k` where that is in the same document, else -1."""
     padded_sequence = source_indices.shape[1]
     distance = min(abs(k), padded_sequence)
     near, far = slice(0, padded_sequence - distance), slice(distance, None)
     takes, gives, beyond = (near, far, (0, distance)) if k > 0 else (far, near, (distance, 0))
     shifted = torch.nn.functional.pad(source_indices[:, gives], beyond, value=-1)
-    # At padding the source is -1 already, so that equal ids of padding do no harm.
+    # At padding the source is -1 already, so the equal ids of padding do no harm.
     shifted[:, takes].masked_fill_(sequence_ids[:, takes] != sequence_ids[:, gives], -1)
     return shifted
 
@@ -227,8 +226,8 @@ def _shifted_sources(source_indices: torch.Tensor, sequence_ids: torch.Tensor, k
 def _shifted_positions(input_positions: torch.Tensor, shifted_sources: torch.Tensor, k: int) -> torch.Tensor:
     """`[batch, original_sequence]`: the slot that takes each input slot after the shift, or -1.
 
-    Only the slot `k` before the one that took it can take it now; whether it does, its source says. A slot that is
-    beyond the row, or that of input padding, is cut to some slot of the row, and no such slot names this input slot.
+    Only the slot `k` before the one that took it can take it now, and that slot's source says whether it does. Slots
+    beyond the row, and those of input padding, are clamped to a slot of the row, which names another input slot.
     """
     padded_sequence = shifted_sources.shape[1]
     k = max(-padded_sequence, min(k, padded_sequence))

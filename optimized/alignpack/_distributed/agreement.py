@@ -1,7 +1,7 @@
-"""Whether all ranks mean the same call: compared before any data moves, so that a mistake on one rank hangs none.
+"""Comparing a call among ranks before any data moves, so that a mistake on one rank does not hang the others.
 
-Every rank sends one header of fixed size. What differs, or what one rank refuses by itself, is raised by all of them with
-the same words, and no collective is left half done.
+Every rank sends one header of fixed size. All ranks raise the same error when headers differ or one rank refuses its
+arguments, and no collective is left half done.
 """
 
 import struct
@@ -18,20 +18,20 @@ from alignpack._inputs.words import WORD_DTYPES
 from alignpack_reference import errors
 
 MOST_AXES = 64
-"""The most axes that a tensor may have: a header has room for so many sizes."""
+"""The most axes that a tensor may have: a header has room for 64 sizes."""
 
 Refusal = TypeError | ValueError
 
 _DTYPES = tuple(WORD_DTYPES)
 _OPERATIONS = ("gather_sequence", "halo")
 _ACCEPTED, _TYPE_ERROR, _VALUE_ERROR = 0, 1, 2
-_NUMBERS = 128  # of a header, behind its first: the call, which has fewer, or the text of a refusal
+_NUMBERS = 128  # of a header after its first number: the call, which needs fewer, or the text of an error
 _TEXT = struct.Struct(f"<{_NUMBERS}q")
 _ACCEPTING = [_ACCEPTED] + [0] * _NUMBERS
 
 
 def refusal_of(check: Callable[[], object]) -> Refusal | None:
-    """What a check of the arguments raises, kept until the other ranks have heard of it."""
+    """The error that a check of the arguments raises, kept until the other ranks know of it."""
     try:
         check()
     except (TypeError, ValueError) as error:
@@ -43,12 +43,12 @@ def agree(ranks: Ranks, operation: str, tensor: torch.Tensor, width: int, refusa
     """Return on all ranks, or raise on all of them.
 
     Args:
-        ranks: who takes part.
+        ranks: the ranks that take part.
         operation: the function that was called.
-        tensor: its argument; looked at only if there is no refusal.
-        width: its other argument; 0 if there is none.
-        refusal: what this rank found wrong by itself.
-        check: False: no rank hears of another, and only the own refusal is raised.
+        tensor: its argument; read only when `refusal` is None.
+        width: its other argument; 0 for a function without one.
+        refusal: the error that this rank found in its own arguments, or None.
+        check: when False, ranks are not compared, and only this rank's own error is raised.
     """
     if ranks.group is None or not check:
         if refusal is not None:
@@ -62,13 +62,13 @@ def agree(ranks: Ranks, operation: str, tensor: torch.Tensor, width: int, refusa
 
 
 def largest_of(ranks: Ranks, length: int, name: str) -> int:
-    """The largest length of all ranks, by one MAX all-reduce; what one rank refuses is raised by all."""
+    """The largest length of all ranks, by one MAX all-reduce; all ranks raise the error of any."""
     refusal = refusal_of(lambda: _check_length(name, length))
     if ranks.group is None:
         if refusal is not None:
             raise refusal
         return int(length)
-    refused = LARGEST_WIDTH + 1  # above every length, so that all ranks see it and exchange what was refused
+    refused = LARGEST_WIDTH + 1  # above every length, so that all ranks see it and exchange their errors
     largest = torch.tensor(
         [int(length) if refusal is None else refused], dtype=torch.int64, device=ranks.control_device()
     )
@@ -85,7 +85,7 @@ def _check_length(name: str, length: int) -> None:
 
 
 def _exchanged(header: list[int], ranks: Ranks, refusal: Refusal | None) -> list[list[int]]:
-    """The headers of all ranks, or the error of the ranks that refuse."""
+    """The headers of all ranks; raises the error of the ranks that refuse."""
     sent = torch.tensor([header], dtype=torch.int64, device=ranks.control_device())
     headers: list[list[int]] = gathered(sent, ranks).view(ranks.size, -1).tolist()
     if refusals := {rank: found for rank, header in enumerate(headers) if (found := _refusal_in(header)) is not None}:
@@ -98,7 +98,7 @@ def _header(ranks: Ranks, operation: str, tensor: torch.Tensor, width: int) -> l
         _OPERATIONS.index(operation),
         ranks.device_types().index(tensor.device.type),
         _DTYPES.index(tensor.dtype),
-        # What autograd will see, for a backward that only some ranks run would wait forever for the others.
+        # Whether autograd records the call: a backward that only some ranks run would wait for the others forever.
         tensor.requires_grad and torch.is_grad_enabled(),
         forward_ad.unpack_dual(tensor).tangent is not None,
         width,
@@ -118,12 +118,12 @@ def _refusal_in(header: Sequence[int]) -> Refusal | None:
     kind, *numbers = header
     if kind == _ACCEPTED:
         return None
-    text = _TEXT.pack(*numbers).rstrip(b"\0").decode(errors="ignore")  # may be cut in a letter
+    text = _TEXT.pack(*numbers).rstrip(b"\0").decode(errors="ignore")  # may be cut inside a character
     return TypeError(text) if kind == _TYPE_ERROR else ValueError(text)
 
 
 def _differences(headers: Sequence[Sequence[int]], ranks: Ranks) -> Iterator[tuple[str, dict[str, list[int]]]]:
-    """What differs, and for each value that it has the ranks that have it."""
+    """The properties that differ, each with its values and the ranks of each value."""
     device_types = ranks.device_types()
     calls = [_described(header, device_types) for header in headers]
     for name in calls[0]:
@@ -148,7 +148,7 @@ def _described(header: Sequence[int], device_types: Sequence[str]) -> dict[str, 
 
 
 def _refused_on_ranks(refusals: dict[int, Refusal]) -> Refusal:
-    """What every rank raises when some ranks were given something wrong: words and kind of the first of them."""
+    """The error for wrong arguments on some ranks: the class and text of the first."""
     rank, first = next(iter(refusals.items()))
     others = list(refusals)[1:]
     also = f" (and refused on {_ranks(others)}, too)" if others else ""
@@ -157,7 +157,7 @@ def _refused_on_ranks(refusals: dict[int, Refusal]) -> Refusal:
 
 
 def _ranks_disagree(differences: list[tuple[str, dict[str, list[int]]]]) -> ValueError:
-    """What every rank raises when the calls differ: each difference, with the ranks of each value."""
+    """The error for calls that differ: each difference, with the ranks of each value."""
     shown = "; ".join(
         f"{name} is " + ", ".join(f"{value} on {_ranks(holders)}" for value, holders in values.items())
         for name, values in differences

@@ -1,9 +1,7 @@
-"""The collectives of context parallelism: which ranks take part, and moves between them that can be differentiated.
+"""The collectives of context parallelism: the ranks that take part, and differentiable moves between them.
 
-Tensors are `[batch, columns, ...]` and ranks hold contiguous columns. Every move is linear and its adjoint is one of these
-moves again (gather and summed scatter are adjoint to each other, a shift to the shift the other way), so derivatives of
-every order come from the public functions calling each other. Moves carry bytes, which every backend has; only sums
-need numbers.
+Tensors are `[batch, columns, ...]` and ranks hold contiguous columns. `docs/design.md` says how the moves differentiate
+each other.
 """
 
 from dataclasses import dataclass
@@ -26,7 +24,7 @@ class Ranks:
     """The ranks that take part, and which of them this process is.
 
     Attributes:
-        group: whom to talk to; None when there is nobody else.
+        group: the process group; None when this process is alone.
         rank: from 0, in the order of the columns.
         size: how many ranks there are.
     """
@@ -36,28 +34,28 @@ class Ranks:
     size: int
 
     def open_group(self) -> dist.ProcessGroup | None:
-        """The group, once more found open: backward may come after it was closed, which backends do not always say."""
+        """The group, checked to be open still: backward may run after it was closed, which not every backend reports."""
         if self.group is not None:
             _rank_in(self.group)
         return self.group
 
     def device_types(self) -> list[str]:
-        """The kinds of devices whose tensors the group can move; all if there is nobody to move them to."""
+        """The device types whose tensors the group can move; empty when this process is alone."""
         if self.group is None:
             return []
         return [pair.partition(":")[0] for pair in dist.get_backend_config(self.group).split(",")]
 
     def control_device(self) -> torch.device:
-        """Where tensors live that only the host looks at: on the host if the group can move them there."""
+        """The device for tensors that only the host reads: the CPU if the group can move tensors there."""
         types = self.device_types()
         return torch.device("cpu" if "cpu" in types else types[0])
 
 
 def ranks_of(group: Group) -> Ranks:
-    """The ranks of a group that is open and has this process in it.
+    """The ranks of an open group that includes this process.
 
     Raises:
-        TypeError: it is no group.
+        TypeError: it is not a group.
         ValueError: it is closed, it is not one-dimensional, or this process is outside.
     """
     if group is None:
@@ -84,7 +82,7 @@ def _rank_in(group: dist.ProcessGroup) -> int:
 def _name(group: dist.ProcessGroup) -> str:
     try:
         return f"process group {group.group_name!r}"
-    except RuntimeError:  # it was never made known, and so has none
+    except RuntimeError:  # a group that was never registered has no name
         return "a process group without a name"
 
 
@@ -131,7 +129,7 @@ def scatter_sum(tensor: torch.Tensor, ranks: Ranks) -> torch.Tensor:
 
 
 def shift_ranks(tensor: torch.Tensor, ranks: Ranks, step: int) -> torch.Tensor:
-    """The tensor of the rank `step` before this one, of equal shape; zeros where there is none."""
+    """The tensor of the rank `step` before this one, of equal shape; zeros where no such rank exists."""
     shifted: torch.Tensor = _Shift.apply(tensor, ranks, step)  # type: ignore[no-untyped-call]
     return shifted
 
@@ -188,7 +186,7 @@ class _Shift(torch.autograd.Function):
 
 
 def gathered(tensor: torch.Tensor, ranks: Ranks) -> torch.Tensor:
-    """`gather_columns` out of autograd's sight."""
+    """`gather_columns` without autograd."""
     group = ranks.open_group()
     batch, columns = tensor.shape[:2]
     result = _empty_like(tensor, (batch, ranks.size * columns, *tensor.shape[2:]))
@@ -209,7 +207,7 @@ def gathered(tensor: torch.Tensor, ranks: Ranks) -> torch.Tensor:
 def _summed(tensor: torch.Tensor, ranks: Ranks) -> torch.Tensor:
     group = ranks.open_group()
     if group is None:
-        return gathered(tensor, ranks)  # a sum of one, which keeps its bits
+        return gathered(tensor, ranks)  # a sum of one tensor keeps its bits
     batch, columns = tensor.shape[0], tensor.shape[1] // ranks.size
     result = _empty_like(tensor, (batch, columns, *tensor.shape[2:]))
     if result.numel() == 0:
@@ -218,7 +216,7 @@ def _summed(tensor: torch.Tensor, ranks: Ranks) -> torch.Tensor:
     numbers = torch.view_as_real(by_rank) if tensor.is_complex() else by_rank
     if numbers.dtype.itemsize < torch.float32.itemsize:
         numbers = numbers.to(torch.float32)
-    numbers = numbers.contiguous().view(-1)  # gloo takes nothing but flat tensors
+    numbers = numbers.contiguous().view(-1)  # gloo takes only flat tensors
     total = numbers.new_empty(numbers.numel() // ranks.size)
     _reduce_scatter(total, numbers, group=group)
     (torch.view_as_real(result) if tensor.is_complex() else result).view(-1).copy_(total)
@@ -242,7 +240,7 @@ def _empty_like(tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """The numbers of a tensor in their order as flat bytes; of a contiguous one these are its own memory."""
+    """The elements of a tensor in order as flat bytes; for a contiguous tensor, a view of its memory."""
     plain = tensor.resolve_conj().resolve_neg().contiguous()
-    # A contiguous tensor of one number may have any stride; `view` to a narrower dtype asks for 1.
+    # A contiguous tensor of one element may have any stride, but `view` to a narrower dtype needs 1.
     return plain.as_strided((plain.numel(),), (1,)).view(torch.uint8)

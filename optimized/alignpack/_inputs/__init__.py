@@ -1,1 +1,1 @@
-"""What callers pass in: integers, length tables, values and fills, checked before anything is allocated."""
+"""Callers' arguments: integers, length tables, values and fills, checked before anything is allocated."""

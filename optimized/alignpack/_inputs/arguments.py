@@ -1,4 +1,4 @@
-"""Checks of integers, values and fills: each returns what the library works with, or refuses under the argument's name."""
+"""Checks of integers, values and fills. Each returns the checked form, or raises an error that names the argument."""
 
 import math
 import operator
@@ -23,8 +23,8 @@ _NO_INFINITY = (torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2fnu
 
 
 def read_integer(name: str, value: SupportsIndex) -> int:
-    """The value as an int, refused under its name when it is none."""
-    if isinstance(value, bool | torch.Tensor):  # a tensor on an accelerator would be waited for, unseen
+    """The value as an int; the error names the argument when it is not an integer."""
+    if isinstance(value, bool | torch.Tensor):  # reading a tensor on an accelerator would make the host wait, unnoticed
         raise errors.not_an_integer(name, value)
     try:
         return operator.index(value)
@@ -33,8 +33,8 @@ def read_integer(name: str, value: SupportsIndex) -> int:
 
 
 def integer_at_least(name: str, value: SupportsIndex, minimum: int) -> int:
-    """The value as an int, refused under its name when it is none or too small."""
-    integer = value if type(value) is int else read_integer(name, value)  # the usual case, and quick
+    """The value as an int; the error names the argument when it is not an integer or too small."""
+    integer = value if type(value) is int else read_integer(name, value)  # the usual case, fast
     if integer < minimum:
         raise errors.too_small(name, integer, minimum)
     return integer
@@ -44,10 +44,10 @@ def integer_at_least(name: str, value: SupportsIndex, minimum: int) -> int:
 
 
 def check_values(values: torch.Tensor, name: str) -> None:
-    """Refuse, under the argument's name, what is no plain tensor of a supported dtype.
+    """Refuse anything but a plain tensor of a supported dtype; the error names the argument.
 
     Raises:
-        TypeError: it is none.
+        TypeError: it is something else.
     """
     if not isinstance(values, torch.Tensor):
         raise errors.not_an_array(name, "torch.Tensor", values)
@@ -70,12 +70,12 @@ def check_fit(values: torch.Tensor, like: torch.Tensor, name: str) -> None:
 
 
 def not_dense(name: str, kind: str) -> TypeError:
-    """The refusal of a tensor of another kind, such as `not_plain` tells."""
+    """The error for a tensor of another kind, which `kind` describes."""
     return TypeError(f"{name} must be a plain dense tensor, got {kind}")
 
 
 def not_plain(tensor: torch.Tensor) -> str | None:
-    """What kind of tensor it is, when it is not one strided block of memory."""
+    """The kind of a tensor that is not one strided block of memory."""
     if tensor.is_nested:
         return "a nested tensor"
     if tensor.layout is not torch.strided:
@@ -90,19 +90,19 @@ FAKE = "a fake tensor, which holds no values"
 
 
 def is_fake(tensor: torch.Tensor) -> bool:
-    """Whether it is what tracers put in a tensor's place, which holds no values."""
+    """Whether it is a tracer's stand-in for a tensor, which holds no values."""
     fake = loaded_class("torch._subclasses.fake_tensor", "FakeTensor")
     return type(tensor) is not torch.Tensor and isinstance(tensor, fake)
 
 
 def loaded_class(module: str, name: str) -> type | tuple[()]:
-    """A class of a module that is costly to import: where nobody imported it, nothing is an instance of it."""
+    """A class of a module that is slow to import. Until it is imported, nothing is an instance of the class."""
     found: type | tuple[()] = getattr(sys.modules.get(module), name, ())
     return found
 
 
 def check_mapping(batch: object) -> None:
-    """Refuse a batch whose tensors have no names.
+    """Refuse a batch that is not a mapping.
 
     Raises:
         TypeError: it is not a mapping.
@@ -121,14 +121,14 @@ def as_number(fill: Fill, dtype: torch.dtype, name: str = "fill") -> complex:
     """The fill as a Python number that is real where the dtype is.
 
     Raises:
-        TypeError: it is no number, or complex for a real dtype.
+        TypeError: it is not a number, or is complex for a real dtype.
     """
     number: complex
-    if type(fill) is int:  # the usual case, and quick
+    if type(fill) is int:  # the usual case, fast
         return fill
     if isinstance(fill, np.longdouble | np.clongdouble):  # Python would turn large ones into infinity
         raise errors.fill_not_a_number(name, fill)
-    # np.float64 is a float, too, but compares with integers after rounding them; so all become plain numbers.
+    # np.float64 is a float too, but rounds integers before comparing with them; so all become plain numbers.
     match fill:
         case bool() | np.bool_():
             number = bool(fill)
@@ -159,7 +159,7 @@ def fill_words(fill: complex, dtype: torch.dtype, name: str = "fill") -> tuple[i
         >>> fill_words(2**64 - 1, torch.uint64)
         (-1,)
     """
-    if type(fill) is int and fill == 0:  # the default; -0.0 is no int and keeps its sign below
+    if type(fill) is int and fill == 0:  # the default; -0.0 is a float and keeps its sign below
         return zero_words(dtype)
     if dtype == torch.bool:
         if fill not in (0, 1):
@@ -176,13 +176,13 @@ def fill_words(fill: complex, dtype: torch.dtype, name: str = "fill") -> tuple[i
 
 
 def zero_words(dtype: torch.dtype) -> tuple[int, ...]:
-    """The words of zero: all bits are zero in every dtype that is supported."""
+    """The words of zero: in every supported dtype, all bits are zero."""
     return (0, 0) if dtype == torch.complex128 else (0,)
 
 
 def _integer_word(fill: complex, dtype: torch.dtype, name: str) -> int:
     info = torch.iinfo(dtype)
-    # NaN and infinity fail the comparison, fractions the equation.
+    # NaN and infinity fail the comparison, fractions the equality.
     if isinstance(fill, complex) or not (info.min <= fill <= info.max and fill == int(fill)):
         raise errors.fill_not_in_integers(name, fill, dtype, info.min, info.max)
     value = int(fill)

@@ -17,7 +17,7 @@ from alignpack._torch_state import is_functorch_wrapped, without_grad_wrappers
 from alignpack_reference import errors
 
 ABSENT_MARKER = -1000
-"""What collators write into ragged tables where there is no document; 0 means the same."""
+"""What collators write to fill ragged tables: no document here. 0 means the same."""
 
 LARGEST_WIDTH = 2**31 - 1
 """The most slots that a row may have."""
@@ -25,16 +25,16 @@ LARGEST_WIDTH = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class LengthTables:
-    """What `packed_layout` is given: the arguments are checked, what the tables say about documents is not.
+    """The arguments of `packed_layout`, checked; the contents of the tables are not checked yet.
 
     Attributes:
-        lengths: `[batch, documents]` int64, contiguous, on the host, in memory of its own; 0 or -1000 where there is no
+        lengths: `[batch, documents]` int64, contiguous, on the host, a copy; 0 or -1000 where there is no
             document.
         spans: the same for the slots that documents occupy; None: their lengths.
         original_sequence: slots of an input row.
         alignment: documents start at multiples of it, in slots.
-        minimum_length: packed rows have at least so many slots.
-        length_multiple: packed rows have a multiple of so many slots, if it is given.
+        minimum_length: packed rows have at least this many slots.
+        length_multiple: the slots of packed rows are a multiple of it; None: of `alignment` only.
     """
 
     lengths: torch.Tensor
@@ -45,15 +45,15 @@ class LengthTables:
     length_multiple: int | None
 
     def padded_sequence(self, groups: int) -> int:
-        """Slots of a packed row, where the longest one has so many groups.
+        """Slots of a packed row when the longest row has that number of groups.
 
         Raises:
-            ValueError: they are more than a row may have.
+            ValueError: a row may not have as many.
         """
         return _padded_sequence(groups * self.alignment, self.alignment, self.minimum_length, self.length_multiple)
 
     def fault(self, row: int, document: int) -> errors.LayoutError:
-        """What is wrong with a document that cannot be placed, although all before it in its row can."""
+        """The error for the first document of a row that cannot be placed."""
         lengths = self.lengths[row].tolist()
         spans = lengths if self.spans is None else self.spans[row].tolist()
         length, span = lengths[document], spans[document]
@@ -70,7 +70,7 @@ class LengthTables:
 
 @dataclass(frozen=True, slots=True)
 class DocumentTables:
-    """Where the documents of a batch stand; all arrays `[batch, documents]` int64 on the host.
+    """Where the documents of a batch start; all arrays `[batch, documents]` int64 on the host.
 
     Attributes:
         lengths: real tokens; 0 where there is no document.
@@ -95,9 +95,9 @@ def read_tables(
     minimum_length: int,
     length_multiple: int | None,
 ) -> LengthTables:
-    """Check the arguments of `packed_layout` and bring the tables to the host; see there for what is refused.
+    """Check the arguments of `packed_layout` and bring the tables to the host; its docstring lists the errors.
 
-    What the tables say is checked by the backend that builds the layout, as it scans them.
+    The backend that builds the layout checks the contents of the tables as it scans them.
     """
     seq_lens = _plain("seq_lens", seq_lens)
     if seq_lens_padded is not None:
@@ -107,7 +107,7 @@ def read_tables(
     minimum_length = integer_at_least("minimum_length", minimum_length, 0)
     if length_multiple is not None:
         length_multiple = integer_at_least("length_multiple", length_multiple, 1)
-    # What the arguments alone make too wide is refused before the tables are read.
+    # A width that is too large whatever the tables hold is refused before they are read.
     _padded_sequence(0, alignment, minimum_length, length_multiple)
     seq_lens = _with_batch_axis("seq_lens", seq_lens, batch)
     if seq_lens_padded is not None:
@@ -119,7 +119,7 @@ def read_tables(
 
 
 def place_documents(tables: LengthTables) -> DocumentTables:
-    """Check what the tables say and place every document, whole arrays at a time.
+    """Check the contents of the tables and place every document, whole arrays at a time.
 
     Raises:
         LayoutError: the first document, in row-major order, that the input row cannot hold.
@@ -139,7 +139,7 @@ def place_documents(tables: LengthTables) -> DocumentTables:
 
 
 def _padded_sequence(longest: int, alignment: int, minimum_length: int, length_multiple: int | None) -> int:
-    """The width of packed rows, the longest of which needs so many slots."""
+    """The width of packed rows when the longest needs that many slots."""
     multiple = math.lcm(alignment, length_multiple or 1)
     width = -(-max(minimum_length, longest, 1) // multiple) * multiple
     if width > LARGEST_WIDTH:
@@ -153,7 +153,7 @@ def _check_documents(tables: LengthTables) -> tuple[NDArray[np.int64], NDArray[n
     spans: NDArray[np.int64] | None = None if tables.spans is None else tables.spans.numpy()
     original_sequence = tables.original_sequence
     absent = (lengths == 0) | (lengths == ABSENT_MARKER)
-    # Up to the first document that leaves the row these sums are exact, and the row is refused at that document.
+    # These sums are exact up to the first document that leaves the row, and the row is refused at that document.
     cut = np.where(absent, 0, np.clip(lengths if spans is None else spans, 0, original_sequence + 1))
     ends = np.cumsum(cut, axis=1)
     wrong = (ends > original_sequence) | (lengths < 0)
@@ -170,7 +170,7 @@ def _check_documents(tables: LengthTables) -> tuple[NDArray[np.int64], NDArray[n
 
 
 def _plain(name: str, table: torch.Tensor) -> torch.Tensor:
-    """The table as a plain tensor with values, refused under its name when it is none."""
+    """The table, checked to be a plain tensor with values; the error names the argument."""
     if not isinstance(table, torch.Tensor):
         raise errors.not_an_array(name, "torch.Tensor", table)
     table = without_grad_wrappers(table)
@@ -183,7 +183,7 @@ def _plain(name: str, table: torch.Tensor) -> torch.Tensor:
         kind = "a tensor that torch.func batches or replaces; build the layout outside of the transform"
     if kind is None and subclass:
         if _answers_itself(table):
-            table = table.clone()  # which may be a plain tensor, as that of a collective that is waited for
+            table = table.clone()  # a plain tensor may hide in it, as in the result of a collective
         if _answers_itself(table):
             kind = f"a {type(table).__name__}, a subclass that may hold its values elsewhere"
     if kind is not None:
@@ -192,13 +192,14 @@ def _plain(name: str, table: torch.Tensor) -> torch.Tensor:
 
 
 def _answers_itself(table: torch.Tensor) -> bool:
-    """Whether its class takes every operation into its own hands, so that there may be no memory at its address."""
+    """Whether its class intercepts every operation, so that its memory may be elsewhere."""
     return type(table).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
 
 
 def _read_input_shape(input_shape: Sequence[int]) -> tuple[int, int]:
-    if not isinstance(input_shape, tuple) and (  # the usual case, and quick
-        not isinstance(input_shape, Iterable) or getattr(input_shape, "ndim", 1) != 1  # the values for their shape
+    if not isinstance(input_shape, tuple) and (  # the usual case, fast
+        not isinstance(input_shape, Iterable)
+        or getattr(input_shape, "ndim", 1) != 1  # the values in place of their shape
     ):
         raise errors.not_a_shape(input_shape)
     shape = tuple(input_shape)
@@ -221,7 +222,7 @@ def _with_batch_axis(name: str, table: torch.Tensor, batch: int) -> torch.Tensor
 
 
 def _to_host(seq_lens: torch.Tensor, seq_lens_padded: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Both tables on the host; two tables on one accelerator cross in one copy, so that the host waits once."""
+    """Both tables on the host; two tables on one accelerator are copied together, so that the host waits once."""
     if seq_lens_padded is None:
         return _on_host(seq_lens), None
     if not seq_lens.is_cpu and seq_lens.device == seq_lens_padded.device:
@@ -235,7 +236,7 @@ def _in_one_copy(seq_lens: torch.Tensor, seq_lens_padded: torch.Tensor) -> tuple
 
 
 def _on_host(table: torch.Tensor) -> torch.Tensor:
-    # A copy, because the tables are read more than once, and another thread may write to the caller's in between.
+    # A copy, because the tables are read more than once and another thread may change them in between.
     if table.is_cpu and table.dtype is torch.int64:
-        return table.clone(memory_format=torch.contiguous_format)  # the usual case, and quick
+        return table.clone(memory_format=torch.contiguous_format)  # the usual case, fast
     return table.to("cpu", torch.int64, copy=True, memory_format=torch.contiguous_format)

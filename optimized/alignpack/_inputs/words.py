@@ -1,4 +1,4 @@
-"""The bits of values as integers.
+"""Values as integers of the same bits.
 
 Moving integers of the same width keeps every bit (NaN payloads, -0.0) on every device and in every compiler, and gives
 float8 the operations that PyTorch lacks for it.
@@ -34,7 +34,7 @@ WORD_DTYPES = {
         torch.complex128,
     )
 }
-"""Every dtype that moves, and the integer dtype that carries its bits (two of them for complex128)."""
+"""Every dtype that moves, and the integer dtype that carries its bits (two integers for complex128)."""
 
 
 def as_words(values: torch.Tensor) -> torch.Tensor:
@@ -43,7 +43,7 @@ def as_words(values: torch.Tensor) -> torch.Tensor:
 
 
 def words_of(values: torch.Tensor) -> torch.Tensor:
-    """`as_words` of values whose memory is what they say: no view that only promises to conjugate or to negate."""
+    """`as_words` of values whose lazy conjugation or negation was carried out first."""
     word = WORD_DTYPES[values.dtype]
     if values.dtype == word:
         return values
@@ -54,7 +54,7 @@ def words_of(values: torch.Tensor) -> torch.Tensor:
 
 @functools.lru_cache(1024)
 def fill_pattern(words: tuple[int, ...], itemsize: int) -> tuple[int, int]:
-    """The words, which make one element of so many bytes, again and again over 16 bytes, as two signed integers.
+    """The words of one element of `itemsize` bytes, repeated to fill 16 bytes, as two signed integers.
 
     All platforms that have kernels are little-endian.
 
@@ -70,7 +70,7 @@ def fill_pattern(words: tuple[int, ...], itemsize: int) -> tuple[int, int]:
 
 
 def slots_are_dense(values: torch.Tensor) -> bool:
-    """Whether each slot is one block of memory, its axes in their order; where the slots are does not matter."""
+    """Whether each slot is one contiguous block of memory; the slots themselves may be anywhere."""
     expected = 1
     for stride, size in zip(reversed(values.stride()[2:]), reversed(values.shape[2:]), strict=True):
         if size != 1 and stride != expected:
@@ -80,6 +80,6 @@ def slots_are_dense(values: torch.Tensor) -> bool:
 
 
 def byte_strides(values: torch.Tensor) -> tuple[int, int]:
-    """Bytes from one row and from one slot to the next; 0 where there is one only, whose stride may be any number."""
+    """Bytes from one row to the next and from one slot to the next; 0 where there is only one."""
     (batch, slots), (row_stride, slot_stride) = values.shape[:2], values.stride()[:2]
     return row_stride * values.itemsize if batch > 1 else 0, slot_stride * values.itemsize if slots > 1 else 0

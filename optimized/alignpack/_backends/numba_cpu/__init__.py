@@ -1,1 +1,1 @@
-"""The backend of compiled loops on the CPU."""
+"""The `numba` backend on the CPU: compiled loops."""

@@ -1,4 +1,4 @@
-"""The backend of compiled loops on the CPU. Numba is imported when a call needs it."""
+"""The `numba` backend on the CPU. Numba is imported when a call needs it."""
 
 import functools
 import os
@@ -20,7 +20,7 @@ def unavailable(_device: torch.device) -> str | None:
         return "NUMBA_DISABLE_JIT is set"
     try:
         _kernels()
-    except ImportError as error:  # it is not there, or does not fit to what is
+    except ImportError as error:  # missing, or incompatible with what is installed
         return f"numba cannot be imported: {error}"
     return None
 
@@ -49,7 +49,7 @@ def build_fields(tables: LengthTables, _device: torch.device) -> LayoutFields:
     if row >= 0:
         raise tables.fault(row, document)
     padded_sequence = tables.padded_sequence(groups)
-    # Like the table, whatever the default device is.
+    # On the host like the tables, whatever the default device is.
     new_empty = tables.lengths.new_empty
     source_indices = new_empty(batch, padded_sequence)
     input_positions = new_empty(batch, tables.original_sequence)
@@ -81,7 +81,7 @@ def gather_slots(values: torch.Tensor, index: torch.Tensor, words: tuple[int, ..
     """
     batch, columns = index.shape
     if index.dtype is not torch.int64 or batch != values.shape[0] or not index.is_cpu:
-        return torch_backend.gather_slots(values, index, words)  # no layout of ours: PyTorch says what is wrong
+        return torch_backend.gather_slots(values, index, words)  # a map built by hand: PyTorch raises the error
     if values.is_conj() or values.is_neg():
         values = values.resolve_conj().resolve_neg()
     shape = values.shape
@@ -123,7 +123,9 @@ def gather_slots(values: torch.Tensor, index: torch.Tensor, words: tuple[int, ..
 def group_fields(sequence_ids: torch.Tensor, position_ids: torch.Tensor, offset: int, ratio: int) -> GroupFields:
     """The six tensors of `CompressionGroups`, in their order, from the ids and positions of all slots."""
     if not _alike(sequence_ids, position_ids) or sequence_ids.shape[1] % ratio:
-        return torch_backend.group_fields(sequence_ids, position_ids, offset, ratio)  # PyTorch says what is wrong
+        return torch_backend.group_fields(
+            sequence_ids, position_ids, offset, ratio
+        )  # built by hand: PyTorch raises the error
     sequence_ids, position_ids = sequence_ids.contiguous(), position_ids.contiguous()
     batch, slots = sequence_ids.shape
     shape = (batch, slots // ratio)
@@ -155,7 +157,9 @@ def shift_maps(
     """`source_indices` and `input_positions` of the layout whose slots take the tokens `k` further."""
     batch, slots = source_indices.shape
     if not _alike(source_indices, sequence_ids) or input_positions.shape[0] != batch:
-        return torch_backend.shift_maps(source_indices, input_positions, sequence_ids, k)  # PyTorch says what is wrong
+        return torch_backend.shift_maps(
+            source_indices, input_positions, sequence_ids, k
+        )  # built by hand: PyTorch raises the error
     source_indices, sequence_ids = source_indices.contiguous(), sequence_ids.contiguous()
     columns = input_positions.shape[1]
     shifted_sources = torch.empty_like(source_indices)
@@ -176,7 +180,7 @@ def shift_maps(
 
 
 def _alike(field: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether the kernels can read both: constructors check nothing, and an address has no length."""
+    """Whether the kernels may read the maps: the constructor checks nothing, and kernels see only addresses."""
     return (
         field.shape == other.shape
         and field.ndim == 2

@@ -1,9 +1,7 @@
-"""Compiled kernels on disk.
+"""Compiled kernels on disk, one checked file for each kernel and signature.
 
-Numba's own cache believes its files: a damaged one fails with whatever unpickling raises, or runs; its index can name
-the machine code of another signature when two processes write at once; and without a writable directory decorating a
-function is an error. Here every kernel and signature has one file, whose digest covers the code, Numba's version, the
-options and the key; it is replaced in one step, and what does not match is compiled again.
+Numba's own cache trusts its files, its index can be wrong when two processes write at once, and it fails without a writable
+directory. Here a digest covers the code, Numba's version, the options and the key; files are replaced in one step.
 """
 
 import contextlib
@@ -21,10 +19,7 @@ from numba.core.serialize import dumps
 
 
 def checked_cache(function: Callable[..., Any], options: object) -> Any:
-    """What Numba takes as the cache of a function that is compiled with these options.
-
-    It keeps nothing where no directory can be written.
-    """
+    """A cache for Numba of a function that is compiled with these options; without a writable directory it stays empty."""
     try:
         return _CheckedCache(function, options)
     except RuntimeError:
@@ -32,7 +27,7 @@ def checked_cache(function: Callable[..., Any], options: object) -> Any:
 
 
 class _CheckedCache(FunctionCache):
-    """Numba's cache of one function over `_CheckedFiles`; a file system that fails is no failure of the kernel."""
+    """Numba's cache of one function over `_CheckedFiles`; errors of the file system count as misses."""
 
     def __init__(self, function: Callable[..., Any], options: object) -> None:
         super().__init__(function)  # type: ignore[no-untyped-call]
@@ -46,23 +41,23 @@ class _CheckedCache(FunctionCache):
         return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep it, if the directory lets us."""
+        """Save it, if the directory can be written."""
         with contextlib.suppress(OSError):
             super().save_overload(sig, data)  # type: ignore[no-untyped-call]
 
 
 class _CheckedFiles:
-    """One file for each key of a function: the digest, then the pickled code."""
+    """One file per key of a function: the digest, then the pickled code."""
 
     def __init__(self, base: Path, stamp: object) -> None:
         self.base = base
         self.stamp = stamp
 
     def load(self, key: object) -> Any:
-        """What was saved under the key, None if it is damaged or stale.
+        """What was saved under the key; None if it is damaged or stale.
 
         Raises:
-            OSError: there is nothing, or it cannot be read.
+            OSError: the file is missing or cannot be read.
         """
         code = self._path(key).read_bytes()
         size = hashlib.sha256().digest_size
@@ -72,7 +67,7 @@ class _CheckedFiles:
         """Replace what was saved under the key."""
         code = dumps(data)
         path = self._path(key)
-        # Whoever is killed in between leaves a file that nobody reads.
+        # A process killed in between leaves a temporary file that is never read.
         unfinished = path.with_name(f"{path.name}.tmp.{uuid.uuid4().hex[:16]}")
         try:
             unfinished.write_bytes(self._digest(key, code) + code)

@@ -11,10 +11,10 @@ _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 
 def host_kernel(function: Kernel) -> Kernel:
-    """Compile a function for the host at its first call, or take it from disk; it runs without the interpreter lock.
+    """Compile a function for the host at its first call, or load it from disk; it runs without the interpreter lock.
 
-    Directories that Numba tries: `NUMBA_CACHE_DIR`, `__pycache__` beside the module, the user's cache. Where none can be
-    written, every process compiles for itself.
+    Numba tries these directories: `NUMBA_CACHE_DIR`, `__pycache__` beside the module, the user's cache. Without a writable
+    one, every process compiles for itself.
     """
     dispatcher: Any = numba.njit(**_OPTIONS)(function)
     try:
@@ -22,7 +22,7 @@ def host_kernel(function: Kernel) -> Kernel:
 
         dispatcher._cache = checked_cache(function, _OPTIONS)
     except (ImportError, AttributeError):
-        # The cache rests on private names of Numba; where one is missing, every process compiles for itself, too.
+        # The cache uses private names of Numba; where one is missing, every process compiles for itself too.
         pass
     kernel: Kernel = dispatcher
     return kernel

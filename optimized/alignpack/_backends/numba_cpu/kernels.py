@@ -1,8 +1,7 @@
 """The loops of the numba backend on the CPU.
 
-Arrays come as addresses: an array's subscript checks for negative indices, and that keeps loops from being vectorised.
-All arguments are int64, so that every kernel is compiled once. Kernels call nothing in other files, because an edit
-there would not make the file on disk stale.
+Arrays are passed as addresses, because subscripts check for negative indices, which prevents vectorisation. All arguments
+are int64, so each kernel is compiled once. Kernels call nothing in other files: an edit there would not invalidate the cache.
 """
 
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from numba.extending import register_jitable
 
 from alignpack._backends.numba_cpu.compiler import host_kernel
 
-# Type checkers see a function of Python, which has one parameter more than kernels give it.
+# Type checkers see the Python function, which has one parameter more than kernels pass.
 intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = _typed_intrinsic
 
 _WORD = 8
@@ -25,7 +24,7 @@ _LONG_BLOCK = 64
 
 
 def _memory_access(bits: int) -> tuple[Any, Any]:
-    """`load(address, i)` and `store(address, i, value)` of the i-th integer of so many bits, aligned or not."""
+    """`load(address, i)` and `store(address, i, value)` of the i-th integer of `bits` bits, aligned or not."""
     word = types.Integer.from_bitwidth(bits, signed=True)
     memory = ir.IntType(bits)
 
@@ -56,7 +55,7 @@ _load_byte, _store_byte = _memory_access(8)
 
 @intrinsic
 def _copy(typing: Any, to: Any, start: Any, size: Any) -> Any:
-    """Copy so many bytes."""
+    """Copy bytes."""
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         byte = ir.IntType(8).as_pointer()
@@ -73,7 +72,7 @@ def scan_tables(
     """Check the tables: `[batch, documents]` int64 at two addresses, `spans` 0 where documents follow each other.
 
     Returns:
-        The row and the document of the first fault, -1 and -1 if there is none; the groups of the longest packed row.
+        The row and the document of the first fault, or -1 and -1; the groups of the longest packed row.
     """
     longest = 0
     for row in range(batch):
@@ -92,7 +91,7 @@ def scan_tables(
             if length < 0 or span < length or span > original_sequence - start:
                 return row, document, 0
             start += span
-            # Both have at most 31 bits, so the cheaper division of 32 bits will do.
+            # Both have at most 31 bits, so the cheaper 32-bit division serves.
             groups += types.int64(types.uint32(length - 1) // types.uint32(alignment)) + 1
         longest = max(longest, groups)
     return -1, -1, longest
@@ -113,7 +112,7 @@ def write_layout(
     first: int,
     last: int,
 ) -> None:  # pragma: no cover - compiled
-    """Write the rows from `first` up to `last` of the four fields, from tables that `scan_tables` found right."""
+    """Write rows `first` to `last` of the four fields, from tables that `scan_tables` accepted."""
     for row in range(first, last):
         source = source_indices + row * padded_sequence * _WORD
         positions = input_positions + row * original_sequence * _WORD
@@ -152,7 +151,7 @@ def write_layout(
 
 
 def _block_check(count: int) -> Callable[[int, int, int], bool]:
-    """`differ(index, at, start)`: whether the integers from the `at`-th on are others than `start`, `start + 1`, ..."""
+    """`differ(index, at, start)`: whether the integers from the `at`-th on differ from `start`, `start + 1`, ..."""
 
     @register_jitable
     def differ(index: int, at: int, start: int) -> bool:  # pragma: no cover - compiled
@@ -170,10 +169,10 @@ _block_differs, _long_block_differs = _block_check(_BLOCK), _block_check(_LONG_B
 
 @register_jitable
 def _run_of(index: int, at: int, limit: int) -> int:  # pragma: no cover - compiled
-    """How many integers follow each other by one from the `at`-th on, that one counted; at most `limit`."""
+    """How many integers from the `at`-th on increase by one each, that one included; at most `limit`."""
     start = _load(index, at)
     run = 1
-    # Long blocks read memory as fast as it comes, but cost more where the run ends in the first; so short ones go first.
+    # Long blocks read memory at full speed but cost more when the run ends in the first block, so short ones go first.
     short = min(limit, 4 * _BLOCK + 1)
     while run + _BLOCK <= short and not _block_differs(index, at + run, start + run):
         run += _BLOCK
@@ -213,13 +212,13 @@ def gather_slots(
         columns: slots of a row of `result`.
         result: address of `[batch, columns]` elements, contiguous.
         size: bytes of an element.
-        fill: what stands at padding, eight bytes of it; they repeat together with the next eight.
+        fill: the first eight bytes of the 16-byte pattern at padding.
         second_fill: the next eight bytes.
-        first: the first slot of `result` that is written, counted over all rows.
-        last: the slot before which it stops.
+        first: the first slot of `result` to write, counted over all rows.
+        last: one past the last slot to write.
 
     Returns:
-        The first slot whose index is neither -1 nor a slot of `values`, or -1; it and the ones behind it are unwritten.
+        The first slot whose index is neither -1 nor a slot of `values`, or -1; from it on nothing is written.
     """
     at = first
     while at < last:
@@ -273,14 +272,14 @@ def write_groups(
     first: int,
     last: int,
 ) -> None:  # pragma: no cover - compiled
-    """Write the rows from `first` up to `last` of the six fields of groups of `ratio` slots, where `ratio` divides `slots`.
+    """Write rows `first` to `last` of the six fields of groups of `ratio` slots, where `ratio` divides `slots`.
 
-    All are addresses of `[batch, slots]` or `[batch, slots // ratio]` int64, but `complete` and `leading` (the first
-    groups of documents) of bytes. `x // ratio` is `x * multiplier >> shift`; `offset` is the column of the first slot in
-    the whole row.
+    All are addresses of `[batch, slots]` or `[batch, slots // ratio]` int64, except that `complete` and `leading` (the
+    first groups of documents) are bytes. `x // ratio` is `x * multiplier >> shift`; `offset` is the column of the first
+    slot in the whole row.
     """
     groups = slots // ratio
-    # All have at most 32 bits, so the cheaper multiplication will do.
+    # All have at most 32 bits, so the cheaper multiplication serves.
     factor, bits = types.uint64(types.uint32(multiplier)), types.uint64(shift)
     for row in range(first, last):
         ids = sequence_ids + row * slots * _WORD
@@ -289,7 +288,7 @@ def write_groups(
         ends = visible_end + row * slots * _WORD
         # Plain loops, without branches and divisions, so that they are vectorised.
         for i in range(slots):
-            real = -types.int64(_load(ids, i) != 0)  # all bits set, or none
+            real = -types.int64(_load(ids, i) != 0)  # all bits set, or all clear
             column = offset + i
             _store(starts, i, types.int64(types.uint32(column - _load(positions, i)) * factor >> bits) & real)
             _store(ends, i, types.int64(types.uint32(column + 1) * factor >> bits) & real)
@@ -317,9 +316,9 @@ def write_shifted_maps(
     first: int,
     last: int,
 ) -> None:  # pragma: no cover - compiled
-    """Write the rows from `first` up to `last` of the maps of a shifted layout; `k` is not farther than `slots`.
+    """Write rows `first` to `last` of the maps of a shifted layout, where `abs(k) <= slots`.
 
-    The first are addresses of `[batch, slots]` int64, as the third; the last one is of `[batch, columns]`.
+    Addresses of `[batch, slots]` int64, except the last, which is `[batch, columns]`.
     """
     start, end = max(0, -k), min(slots, slots - k)
     for row in range(first, last):
@@ -334,13 +333,13 @@ def write_shifted_maps(
             _store(sources, i, _load(source, i + k) | -other)  # without a branch: all bits set are -1
         for i in range(end, slots):
             _store(sources, i, -1)
-        # The way back is the inverse of the map, whatever the layout's own way back is.
+        # `input_positions` is the inverse of the new map, whatever the layout's own inverse is.
         for i in range(columns):
             _store(positions, i, -1)
         at = start
         while at < end:
             column = _load(sources, at)
-            if column < 0 or column >= columns:  # a map that was made by hand may lead out of its row
+            if column < 0 or column >= columns:  # a map built by hand may point past its row
                 at += 1
                 continue
             # Documents are runs of slots.

@@ -10,7 +10,7 @@ from typing import TypeVar
 import torch
 
 PARALLEL_BYTES = 2**23
-"""From so many bytes of output on, more threads than one write it; at 2 MiB they cost more than they saved."""
+"""Output from this many bytes on is written by several threads; at 2 MiB they cost more than they saved."""
 
 T = TypeVar("T")
 
@@ -21,18 +21,18 @@ _one_at_a_time = threading.Lock()
 def run_in_threads(
     output_bytes: int, count: int, kernel: Callable[..., T], arguments: tuple[int, ...], memory: object
 ) -> list[T]:
-    """Call `kernel(*arguments, first, last)` over the parts of `range(count)`, as many as PyTorch may use threads.
+    """Call `kernel(*arguments, first, last)` over the parts of `range(count)`, one for each thread PyTorch may use.
 
     Args:
-        output_bytes: what decides whether threads are worth it.
-        count: rows or slots to be shared out.
-        kernel: it gives the interpreter lock away.
+        output_bytes: decides whether threads are worth their cost.
+        count: rows or slots to divide among threads.
+        kernel: releases the interpreter lock.
         arguments: addresses and integers.
-        memory: what owns the memory behind the addresses. Every part holds it, because the caller may be interrupted
-            and gone before the last part ends.
+        memory: the owners of the memory behind the addresses. Every part holds them, because the caller may be
+            interrupted and return before the last part ends.
 
     Returns:
-        What the calls gave, in the order of the parts.
+        The results of the calls, in the order of the parts.
     """
     if output_bytes < PARALLEL_BYTES or (parts := min(torch.get_num_threads(), count)) < 2:
         return [kernel(*arguments, 0, count)]
@@ -42,7 +42,7 @@ def run_in_threads(
 
     pool = _get_pool()
     others: list[Future[T]] = []
-    with contextlib.suppress(RuntimeError):  # the interpreter may be shutting down, and start no threads any more
+    with contextlib.suppress(RuntimeError):  # an interpreter that is shutting down starts no threads
         others.extend(pool.submit(run, part) for part in range(1, parts))
     return [run(0), *(other.result() for other in others), *map(run, range(1 + len(others), parts))]
 
@@ -57,9 +57,9 @@ def _get_pool() -> ThreadPoolExecutor:
 
 def _forget_pool() -> None:
     global _pool, _one_at_a_time
-    _pool, _one_at_a_time = None, threading.Lock()  # another thread may have held the lock
+    _pool, _one_at_a_time = None, threading.Lock()  # another thread may have made it meanwhile
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows
-    # Threads do not live on in a forked process.
+    # Threads do not survive a fork.
     os.register_at_fork(after_in_child=_forget_pool)

@@ -1,1 +1,1 @@
-"""The backend of CUDA kernels written in Numba."""
+"""The `numba` backend on GPUs: CUDA kernels written in Python."""

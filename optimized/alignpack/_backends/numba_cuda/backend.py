@@ -1,7 +1,7 @@
 """The `numba` backend on GPUs: one launch for a move, one for a layout, and no wait for the device.
 
-What a kernel is given is decided here, on addresses, strides and sizes alone, so that all of it can be tested without a
-GPU: `launch.launching_with` puts Numba's simulator in the GPU's place, and host tensors in that of CUDA tensors.
+It works out the arguments of each kernel from addresses, strides and sizes alone, so all of it is tested without a GPU:
+`launch.launching_with` puts Numba's simulator in the GPU's place, and host tensors take the place of CUDA tensors.
 """
 
 import functools
@@ -18,12 +18,12 @@ from alignpack._inputs.words import byte_strides, fill_pattern, slots_are_dense
 
 
 def unavailable(device: torch.device) -> str | None:
-    """Why there are no kernels for a CUDA device, or None."""
+    """Why the kernels do not run on a CUDA device, or None."""
     return support.missing(_with_index(device))
 
 
 def warmup(device: torch.device) -> None:
-    """Compile and load every kernel, which takes seconds, so that no later call does; needed before a graph capture."""
+    """Compile and load every kernel, which takes seconds; needed before a graph capture."""
     _modules()[1].load_all(_with_index(device))
 
 
@@ -36,7 +36,7 @@ def _modules() -> tuple[ModuleType, ModuleType]:
 
 
 def build_fields(tables: LengthTables, device: torch.device) -> LayoutFields:
-    """The four fields of a layout, in their order: the tables cross in one copy, and one launch writes the fields.
+    """The four fields of a layout, in their order: one copy of the tables to the device, one launch.
 
     Raises:
         LayoutError: the first document, in row-major order, that the input row cannot hold.
@@ -74,19 +74,19 @@ def build_fields(tables: LengthTables, device: torch.device) -> LayoutFields:
 
 
 def gather_slots(values: torch.Tensor, index: torch.Tensor, words: tuple[int, ...]) -> torch.Tensor:
-    """`out[b, i] = values[b, index[b, i]]`, and the fill where `index` is no slot of `values`.
+    """`out[b, i] = values[b, index[b, i]]`, and the fill where `index` is outside `values`.
 
-    A map that was built by hand and points past its row reads nothing there: the kernel cannot raise.
+    Where a map built by hand points past its row, the slot gets the fill, because a kernel cannot raise.
     """
     if index.dtype is not torch.int64 or index.shape[0] != values.shape[0] or index.device != values.device:
-        return torch_backend.gather_slots(values, index, words)  # no layout of ours: PyTorch says what is wrong
+        return torch_backend.gather_slots(values, index, words)  # a map built by hand: PyTorch raises the error
     out = values.new_empty(index.shape + values.shape[2:])
     gather_into(out, values, index, words)
     return out
 
 
 def gather_into(out: torch.Tensor, values: torch.Tensor, index: torch.Tensor, words: tuple[int, ...]) -> None:
-    """`gather_slots` into memory that is there.
+    """`gather_slots` into an existing tensor.
 
     Args:
         out: `[batch, columns, ...]`, contiguous, aligned to its elements.
@@ -133,7 +133,7 @@ def _readable(values: torch.Tensor) -> torch.Tensor:
     """The values, or a copy where a kernel cannot read them in place."""
     if values.is_conj() or values.is_neg():
         return values.clone(memory_format=torch.contiguous_format).resolve_conj().resolve_neg()
-    # A word that is narrower than an element would hold a part of the fill only.
+    # A word narrower than an element would hold only a part of the fill.
     aligned = values.data_ptr() % values.itemsize == 0
     if aligned and (values.is_contiguous() or slots_are_dense(values)):
         return values

@@ -1,11 +1,8 @@
 """The CUDA kernels: one source for the compiler and for Numba's simulator.
 
-What keeps both possible, and compilation possible without a GPU: plain functions without decorators, loops that stride
-by block and grid (any launch is a right one), no calls of other functions but the words of `cuda_words`, nothing that
-threads do together. Rows of the batch are walked by `blockIdx.y` and columns by `blockIdx.x`, so that no index has to be
-divided; offsets are 64 bits wide. Where a loop advances by an `opaque` step, the compiler would otherwise unroll it, and
-divide 64-bit numbers to count its turns, which costs more than the turns, of which there is mostly one. The gathers are
-written out for `cuda_shapes.IN_FLIGHT` words a thread.
+Plain functions whose loops stride by block and grid, so any launch is right. They call only `words`, and threads never
+cooperate. `blockIdx.y` walks rows and `blockIdx.x` columns, which avoids division; offsets have 64 bits. A loop with an
+`opaque` step is not unrolled: counting its turns would need a 64-bit division, and it mostly runs once.
 """
 
 from collections.abc import Callable
@@ -45,17 +42,19 @@ def gather_wide(
     slot_stride: int,
     width: int,
 ) -> None:
-    """`out[b, p, :] = source[b, index[b, p], :]`, and the fill where the index is no slot: -1, or a broken map.
+    """`out[b, p, :] = source[b, index[b, p], :]`, and the fill where the index is -1 or outside the row.
+
+    Written out for `shapes.IN_FLIGHT` words a thread.
 
     Args:
-        source: words; row b starts at `b * row_stride`, slot s of it at `s * slot_stride` further, dense from there.
+        source: words; row b starts at `b * row_stride`, its slot s at `s * slot_stride` from there, dense.
         index: `[batch, columns]` int64.
         out: `[batch, columns, width]` words.
         low: the first 8 bytes of the fill.
         high: the other 8 bytes.
         batch: rows.
-        columns: slots of a row that is written.
-        slots: slots of a row that is read.
+        columns: slots of a row of `out`.
+        slots: slots of a row of `source`.
         row_stride: words.
         slot_stride: words.
         width: words of a slot. Threads of one `threadIdx.y` share a slot.
@@ -113,7 +112,7 @@ def gather_narrow(
     row_stride: int,
     slot_stride: int,
 ) -> None:
-    """`gather_wide` for slots of one word: a thread has several slots in flight instead of several words of one."""
+    """`gather_wide` for slots of one word: each thread has several slots in flight."""
     padding = word(out, low, high)
     step = int64(cuda.blockDim.x)
     stride = int64(cuda.gridDim.x) * step * 4
@@ -172,9 +171,9 @@ def write_layout(
 ) -> None:
     """The four fields of a layout from checked tables.
 
-    Every slot looks for its document, the last that starts at or before it, by bisection. A thread per document would
-    need no search, but one long document would keep one thread busy, and many short ones would write in pieces. The
-    threads of a warp take the same turns, and the tables stay in the cache.
+    Every slot finds its document, the last that starts at or before it, by bisection. A thread per document would not
+    search, but a long document would keep one thread busy and short ones would write in pieces. The threads of a warp
+    take the same turns, and the tables stay in the cache.
 
     Args:
         tables: `[3, batch, documents]` int64: lengths, starts in the input row, starts in the packed row. Starts never

@@ -1,8 +1,7 @@
 """Launching kernels: compiled once for each compute capability, launched on PyTorch's current stream by raw pointers.
 
-Numba compiles, `cuda.core` loads and launches. Numba's own dispatcher would describe every tensor anew at each call,
-which costs tens of times what a launch does. Everything here is imported by the first use of CUDA, and nothing runs at
-import.
+Numba compiles, `cuda.core` loads and launches. Numba's own dispatcher inspects every tensor at each call, which costs tens
+of times a launch. The first use of CUDA imports this module.
 """
 
 import contextlib
@@ -18,17 +17,17 @@ from alignpack._backends.numba_cuda.kernels import KERNELS, Kernel
 from alignpack._backends.numba_cuda.shapes import THREADS, Shape
 
 BLOCKS_AT_ONCE = 4
-"""Blocks that the registers of a multiprocessor must hold: 64 registers a thread, and enough threads to hide latency."""
+"""Blocks per multiprocessor that registers must allow: 64 registers a thread leave enough threads to hide latency."""
 
 
 class Launcher(Protocol):
-    """What runs a kernel: the GPU, or in tests whatever stands in for it."""
+    """Runs kernels: on the GPU, or in tests on a stand-in."""
 
     def launch(self, kernel: Kernel, device: torch.device, grid: Shape, block: Shape, *arguments: int) -> None:
-        """Run a kernel after what `device`'s current stream was given before; the arguments are addresses and integers."""
+        """Run a kernel on `device`'s current stream; the arguments are addresses and integers."""
 
     def load(self, kernel: Kernel, device: torch.device) -> object:
-        """Make a kernel ready for `device`, so that its first launch is like every other."""
+        """Load a kernel on `device`, so that its first launch costs what every other does."""
 
 
 class CudaLauncher:
@@ -38,8 +37,8 @@ class CudaLauncher:
         from cuda.core import Device, LaunchConfig, Stream, launch
 
         self._launch, self._device = launch, Device
-        # PyTorch has a few dozen streams; those of others come and go, and a new one may have an old one's handle,
-        # which is all that the wrapper holds.
+        # PyTorch has a few dozen streams. Others come and go, and a new one may reuse an old one's handle; the wrapper
+        # holds only the handle, so it stays right.
         self._stream = functools.lru_cache(256)(lambda _device, handle: Stream.from_handle(handle))
         self._config = functools.lru_cache(1024)(lambda grid, block: LaunchConfig(grid=grid, block=block))
         self._on_device: dict[tuple[str, int], Any] = {}
@@ -56,7 +55,7 @@ class CudaLauncher:
                 self._run(ready or self.load(kernel, device), index, grid, block, arguments)
             return
         if index not in self._contexts():
-            # A thread whose tensors came from PyTorch's cache may never have called CUDA.
+            # A thread that got its tensors from PyTorch's cache may not have called CUDA yet.
             self._device(index).set_current()
             self._contexts().add(index)
         self._run(ready or self.load(kernel, device), index, grid, block, arguments)
@@ -97,7 +96,7 @@ class CudaLauncher:
 
 def current_stream(index: int) -> int:
     """The handle of PyTorch's current stream on a device."""
-    # Its public form makes three Python objects, which costs more than the launch. Compilers rely on this one, too.
+    # The public form makes three Python objects, which costs more than the launch. Inductor uses this one too.
     handle: int = torch._C._cuda_getCurrentRawStream(index)
     return handle
 
@@ -119,7 +118,7 @@ def assembly(kernel: Kernel, capability: Shape) -> str:
 
 
 def machine_code(ptx: str, capability: Shape) -> Any:
-    """PTX as a `cuda.core.ObjectCode`; not made by the driver, which may be older than the PTX, and without a GPU."""
+    """PTX as a `cuda.core.ObjectCode`, without a GPU and without the driver, which may be older than the PTX."""
     from cuda.core import Program, ProgramOptions
 
     options = ProgramOptions(arch="sm_{}{}".format(*capability))
@@ -139,7 +138,7 @@ _stand_in: Launcher | None = None
 
 
 def launcher() -> Launcher:
-    """What runs the kernels; the only place that says so."""
+    """The launcher in use."""
     return _stand_in or _cuda_launcher()
 
 
@@ -150,7 +149,7 @@ def _cuda_launcher() -> CudaLauncher:
 
 @contextlib.contextmanager
 def launching_with(stand_in: Launcher) -> Iterator[None]:
-    """For tests: everything is launched with this one instead, in all threads."""
+    """For tests: launch everything with this launcher instead, in all threads."""
     global _stand_in
     before, _stand_in = _stand_in, stand_in
     try:
@@ -160,11 +159,7 @@ def launching_with(stand_in: Launcher) -> Iterator[None]:
 
 
 def load_all(device: torch.device) -> None:
-    """Make every kernel ready.
-
-    Drivers load lazily: code reaches a device at its first launch there. So each kernel is launched once, over no rows,
-    of which it touches nothing.
-    """
+    """Load every kernel and launch it once over zero rows, because drivers load code lazily, at the first launch."""
     for kernel in KERNELS:
-        launcher().load(kernel, device)  # which refuses during a capture, where the launch would be recorded
+        launcher().load(kernel, device)  # raises during a capture, which would record the launch
         launcher().launch(kernel, device, (1, 1), (32, 1), *[0] * len(kernel.parameters))

@@ -1,26 +1,26 @@
-"""Grids and blocks of the kernels; any would be right, these are meant to be fast.
+"""Grids and blocks of the kernels. Any would be right; these are chosen for speed.
 
-Threads that are neighbours touch neighbouring words, so that a warp's access fills whole lines of memory, and each thread
-has several loads in flight, so that their latency overlaps.
+Neighbouring threads touch neighbouring words, so a warp reads whole lines of memory, and each thread has several loads in
+flight, so their latencies overlap.
 """
 
 Shape = tuple[int, int]
 
 THREADS = 256
-"""The most threads of a block; the compiler is told, so that their registers fit."""
+"""The most threads of a block; the compiler is told, so that registers suffice."""
 
 IN_FLIGHT = 4
 """Words that a thread of a gather loads before it stores the first; the kernels are written out for it."""
 
 LARGEST_GRID_Y = 65535
-"""Blocks that a grid may have along y; the kernels walk what is beyond. Along x no size of tensor reaches the limit."""
+"""The most blocks along y; kernels loop over further rows. Along x no tensor reaches the limit."""
 
 _NARROWEST = {16: 8, 8: 16, 4: 32, 2: 32, 1: 32}
-"""Threads, by bytes of a word, that share a slot at least: so many words fill a line of memory, or a warp."""
+"""By bytes of a word: the least threads that share a slot, whose words fill a line of memory or a warp."""
 
 
 def layout_shape(batch: int, columns: int) -> tuple[Shape, Shape]:
-    """Grid and block of a layout's fill: one thread for each slot.
+    """Grid and block for writing a layout: one thread for each slot.
 
     Args:
         batch: rows.
@@ -34,7 +34,7 @@ def gather_shape(batch: int, columns: int, width: int, word: int) -> tuple[Shape
 
     Args:
         batch: rows.
-        columns: slots of a row that is written.
+        columns: slots of a row of the output.
         width: words of a slot.
         word: bytes of a word.
 
@@ -56,5 +56,5 @@ def _ceil(size: int, part: int) -> int:
 
 
 def _power_of_two(size: int) -> int:
-    """The smallest that is not below it."""
+    """The smallest power of two that is not below it."""
     return 1 << (size - 1).bit_length()

@@ -1,7 +1,7 @@
-"""Whether Numba's kernels run on a CUDA device, and if not, why: what is missing is said in a user's words.
+"""Whether Numba's kernels run on a CUDA device, and if not, what the user must install or update.
 
-The checks go from cheap to costly, and the first that fails is the reason. They load Numba-CUDA, so only a call that
-concerns a GPU asks.
+The checks run from cheap to costly, and the first that fails is the reason. They load Numba-CUDA, so only calls for a GPU
+run them.
 """
 
 import functools
@@ -12,10 +12,10 @@ from types import ModuleType
 import torch
 
 FLOORS = {"numba-cuda": (0, 30, 4), "cuda-core": (1, 0)}
-"""The oldest versions that were run, as in the extras `cuda` and `cuda12`."""
+"""The oldest versions that were tested, as in the extras `cuda` and `cuda12`."""
 
 LIBRARIES = ("nvvm", "nvrtc", "nvJitLink")
-"""What compilation takes from the CUDA toolkit."""
+"""The libraries of the CUDA toolkit that compilation needs."""
 
 OLDEST_CAPABILITY = 7, 5
 """The oldest compute capability that the current toolkits compile for."""
@@ -23,18 +23,18 @@ OLDEST_CAPABILITY = 7, 5
 
 @functools.cache
 def missing(device: torch.device) -> str | None:
-    """Why there are no kernels for a device, or None where they run; asked by every call, found out once.
+    """Why the kernels do not run on a device, or None where they do. Every call asks; the answer is cached.
 
-    A device without an index may be asked about only where there is no CUDA: elsewhere the answer would be kept for
-    whichever device was the current one.
+    Pass a device without an index only where CUDA is missing: otherwise the answer would be cached for whichever device is
+    current.
     """
     if device.type != "cuda":
-        return f"it is no CUDA device but {device.type}"
+        return f"its type is {device.type}, not cuda"
     return _missing_software() or _missing_hardware(device)
 
 
 def _missing_software() -> str | None:
-    """What this process lacks."""
+    """What this process lacks, or None."""
     if torch.version.cuda is None:
         return "this PyTorch is built without CUDA"
     if (reason := _missing_packages()) is not None:
@@ -56,7 +56,7 @@ def _missing_packages() -> str | None:
             return f"{wanted} is needed, {version} is installed: python -m pip install 'alignpack[{extra}]'"
     try:
         numba, numba_cuda, _ = (_load(name) for name in ("numba", "numba.cuda", "cuda.core"))
-    except (ImportError, OSError) as error:  # the second where a shared library is broken
+    except (ImportError, OSError) as error:  # OSError where a shared library is broken
         return f"Numba-CUDA cannot be imported: {error}"
     if numba.config.ENABLE_CUDASIM:
         return "Numba simulates CUDA in this process (NUMBA_ENABLE_CUDASIM)"
@@ -70,13 +70,13 @@ def _missing_libraries() -> str | None:
     for library in LIBRARIES:
         try:
             pathfinder.load_nvidia_dynamic_lib(library)
-        except (RuntimeError, OSError) as error:  # it is not found, which is a RuntimeError, or broken
+        except (RuntimeError, OSError) as error:  # RuntimeError: not found; OSError: broken
             return f"the CUDA library {library} cannot be loaded: {' '.join(str(error).split())}"
     return None
 
 
 def _old_driver() -> str | None:
-    """A driver runs the machine code of its own major version of CUDA and of older ones."""
+    """A driver runs machine code of its own major version of CUDA and of older ones."""
     compiled_for = _load("cuda.bindings.nvjitlink").version()[0]
     _, version = _load("cuda.bindings.driver").cuDriverGetVersion()
     if version // 1000 < compiled_for:
@@ -102,7 +102,7 @@ def _load(module: str) -> ModuleType:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """The leading numbers of a version."""
+    """The leading numbers of a version, as integers."""
     numbers = []
     for part in version.split("."):
         if not part.isdigit():

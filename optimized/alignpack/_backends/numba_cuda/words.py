@@ -1,7 +1,7 @@
 """Reading and writing one word of 1, 2, 4, 8 or 16 bytes, for the kernels and for Numba's simulator.
 
-A kernel's source says nothing about its word: `load`, `store` and `word` take that from the type of the pointer. The
-compiler makes 16-byte accesses only of a vector type whose alignment it is told; no other source form does.
+A kernel's source leaves the word's width open: `load`, `store` and `word` take it from the pointer's type. The compiler
+makes 16-byte accesses only from a vector type whose alignment it is told.
 """
 
 from typing import Any
@@ -21,8 +21,8 @@ POINTERS = {
 }
 """Pointers to words, by the bytes of the word. A word of 16 bytes is a pair of int64."""
 
-SIMULATED = bool(config.ENABLE_CUDASIM)  # type: ignore[attr-defined]  # set by its own reading
-"""Whether this process simulates CUDA; Numba settles that by the environment when it is first imported."""
+SIMULATED = bool(config.ENABLE_CUDASIM)  # type: ignore[attr-defined]  # set when its module is read
+"""Whether this process simulates CUDA; Numba reads that from the environment when it is imported."""
 
 _PAIR = ir.VectorType(ir.IntType(64), 2)
 _GLOBAL = 1  # the address space of global memory
@@ -51,7 +51,7 @@ def _load(_typing: Any, pointer: Any, _offset: Any) -> Any:
 
 
 def _store(_typing: Any, pointer: Any, _offset: Any, value: Any) -> Any:
-    """`store(pointer, offset, value)`: the opposite."""
+    """`store(pointer, offset, value)`: write the word at that offset."""
     word = pointer.dtype
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
@@ -71,7 +71,7 @@ def _store(_typing: Any, pointer: Any, _offset: Any, value: Any) -> Any:
 
 
 def _word(_typing: Any, pointer: Any, _low: Any, _high: Any) -> Any:
-    """`word(pointer, low, high)`: the first bytes of a 16-byte pattern, as many as the pointer's word has."""
+    """`word(pointer, low, high)`: the first bytes of a 16-byte pattern, as a word of the pointer's width."""
     word = pointer.dtype
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
@@ -84,7 +84,7 @@ def _word(_typing: Any, pointer: Any, _low: Any, _high: Any) -> Any:
 
 
 def _opaque(_typing: Any, value: Any) -> Any:
-    """`opaque(value)`: the value, but the compiler may not count on its being the same every time."""
+    """`opaque(value)`: the value, about which the compiler may assume nothing."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         kind = ir.FunctionType(ir.IntType(64), [ir.IntType(64)])
@@ -96,19 +96,19 @@ def _opaque(_typing: Any, value: Any) -> Any:
 if SIMULATED:
 
     def load(pointer: Any, offset: int) -> Any:
-        """What `_load` compiles to; the simulator's pointers know their word."""
+        """`_load` in the simulator, whose pointers know their word."""
         return pointer.load(int(offset))
 
     def store(pointer: Any, offset: int, value: Any) -> None:
-        """What `_store` compiles to."""
+        """`_store` in the simulator."""
         pointer.store(int(offset), value)
 
     def word(pointer: Any, low: int, high: int) -> Any:
-        """What `_word` compiles to."""
+        """`_word` in the simulator."""
         return pointer.word(low, high)
 
     def opaque(value: int) -> int:
-        """What `_opaque` compiles to."""
+        """`_opaque` in the simulator."""
         return value
 
 else:
