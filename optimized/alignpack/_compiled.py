@@ -25,9 +25,6 @@ def compile_time_words(
     """The fill's words, constants of the compiled code: another fill is compiled again.
 
     A backend that was asked for is checked, although compiled code does not use it.
-
-    Raises:
-        TypeError, ValueError, RuntimeError: as `as_number`, `fill_words` and `select_backend`.
     """
     # Dynamo may have made a number symbolic. It runs these operations on constants only, so they make the number a
     # constant and leave its value alone.

@@ -129,8 +129,8 @@ class PackedSequenceLayout(TensorRecord):
             The packed tensors under the same names, in the same order.
 
         Raises:
-            TypeError, ValueError, RuntimeError: as in `pack`, naming the key; a fill for a name that is not in `batch`
-                is a ValueError.
+            TypeError, RuntimeError: as in `pack`, naming the key.
+            ValueError: as in `pack`, naming the key, or `fill` has a name that `batch` has not.
 
         Example:
             >>> layout = packed_layout(torch.tensor([[3]]), None, (1, 3), alignment=4)
@@ -211,18 +211,13 @@ class PackedSequenceLayout(TensorRecord):
         with without_inference_mode():
             local = self.input_positions - start
             local.masked_fill_((local < 0) | (local >= width), -1)
-            source_indices, position_ids, sequence_ids = (
+            sources, positions, ids = (
                 field[:, start : start + width].clone(memory_format=torch.contiguous_format)
                 for field in (self.source_indices, self.position_ids, self.sequence_ids)
             )
+        alignment, offset = self.alignment, self.offset + start
         return PackedSequenceLayout(
-            source_indices,
-            local,
-            position_ids,
-            sequence_ids,
-            alignment=self.alignment,
-            offset=self.offset + start,
-            row_length=row_length,
+            sources, local, positions, ids, alignment=alignment, offset=offset, row_length=row_length
         )
 
     def shift(self, k: int) -> "PackedSequenceLayout":
@@ -234,8 +229,7 @@ class PackedSequenceLayout(TensorRecord):
         `token_counts` and `groups`.
 
         Args:
-            k: positions: 1 takes the next token, -1 the previous one. Where `k` is longer than the documents, no slot
-                takes anything.
+            k: positions: 1 takes the next token, -1 the previous one.
 
         Returns:
             A layout of the same shapes; `k` of 0 gives this one.

@@ -54,11 +54,7 @@ def named_backend(name: str, device: torch.device) -> Backend:
 
 
 def select_backend_for(field: torch.Tensor, other: torch.Tensor, *more: torch.Tensor) -> Backend:
-    """The backend that computes groups or shifts from the fields of a layout.
-
-    Raises:
-        ValueError, RuntimeError: as `select_backend`, for the environment's choice.
-    """
+    """The backend that computes groups or shifts from the fields of a layout."""
     # Transforms and tracers put other objects into layouts, or must see every operation.
     if torch.compiler.is_compiling() or not all(can_bypass_dispatcher(field, one) for one in (other, *more)):
         return torch_backend.BACKEND

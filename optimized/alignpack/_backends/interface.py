@@ -44,7 +44,8 @@ class Backend:
         name: what users call it; backends for different devices share a name.
         device_type: the type of device that it serves; None: every type.
         unavailable: why it cannot run on a device of that type; None when it can.
-        build_fields: the fields of a layout on a device, or the error for the first document that cannot be placed.
+        build_fields: the fields of a layout on a device. It raises LayoutError for the first document, in row-major order,
+            that the input row cannot hold, and ValueError where packed rows would have too many slots.
         gather_slots: `out[b, i] = values[b, index[b, i]]`, the fill's words where `index` is -1; no gradients.
         group_fields: the fields of groups, from ids, positions, offset and ratio.
         shift_maps: the maps of a shifted layout, from both maps, the ids and the distance.

@@ -28,9 +28,6 @@ def build_fields(length_tables: LengthTables, device: torch.device) -> LayoutFie
 
     A row is a series of runs: a gap, a document, a gap, a document, ..., a gap, any of them empty. A small table holds
     what all slots of a run share (the document's id, how far it moves); each field looks that up by the slot's run.
-
-    Raises:
-        LayoutError: see `place_documents`.
     """
     tables = place_documents(length_tables)
     batch, documents = tables.lengths.shape

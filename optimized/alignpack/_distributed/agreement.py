@@ -54,9 +54,8 @@ def agree(ranks: Ranks, operation: str, tensor: torch.Tensor, width: int, refusa
         if refusal is not None:
             raise refusal
         return
-    headers = _exchanged(
-        _header(ranks, operation, tensor, width) if refusal is None else _refused(refusal), ranks, refusal
-    )
+    header = _header(ranks, operation, tensor, width) if refusal is None else _refused(refusal)
+    headers = _exchanged(header, ranks, refusal)
     if differences := list(_differences(headers, ranks)):
         raise _ranks_disagree(differences)
 
@@ -69,9 +68,8 @@ def largest_of(ranks: Ranks, length: int, name: str) -> int:
             raise refusal
         return int(length)
     refused = LARGEST_WIDTH + 1  # above every length, so that all ranks see it and exchange their errors
-    largest = torch.tensor(
-        [int(length) if refusal is None else refused], dtype=torch.int64, device=ranks.control_device()
-    )
+    sent = int(length) if refusal is None else refused
+    largest = torch.tensor([sent], dtype=torch.int64, device=ranks.control_device())
     dist.all_reduce(largest, dist.ReduceOp.MAX, group=ranks.group)
     found = int(largest)
     if found == refused:

@@ -52,12 +52,7 @@ class Ranks:
 
 
 def ranks_of(group: Group) -> Ranks:
-    """The ranks of an open group that includes this process.
-
-    Raises:
-        TypeError: it is not a group.
-        ValueError: it is closed, it is not one-dimensional, or this process is outside.
-    """
+    """The ranks of an open group that includes this process."""
     if group is None:
         return Ranks(None, 0, 1)
     if isinstance(group, DeviceMesh):

@@ -44,11 +44,7 @@ def integer_at_least(name: str, value: SupportsIndex, minimum: int) -> int:
 
 
 def check_values(values: torch.Tensor, name: str) -> None:
-    """Refuse anything but a plain tensor of a supported dtype; the error names the argument.
-
-    Raises:
-        TypeError: it is something else.
-    """
+    """Refuse anything but a plain tensor of a supported dtype; the error names the argument."""
     if not isinstance(values, torch.Tensor):
         raise errors.not_an_array(name, "torch.Tensor", values)
     if (kind := not_plain(values)) is not None:
@@ -58,11 +54,7 @@ def check_values(values: torch.Tensor, name: str) -> None:
 
 
 def check_fit(values: torch.Tensor, like: torch.Tensor, name: str) -> None:
-    """Refuse values that do not have the rows, the slots and the device of the map `like`.
-
-    Raises:
-        ValueError: they do not.
-    """
+    """Refuse values that do not have the rows, the slots and the device of the map `like`."""
     if values.shape[:2] != like.shape:
         raise errors.bad_values_shape(name, tuple(values.shape), tuple(like.shape))
     if values.device != like.device:
@@ -102,11 +94,7 @@ def loaded_class(module: str, name: str) -> type | tuple[()]:
 
 
 def check_mapping(batch: object) -> None:
-    """Refuse a batch that is not a mapping.
-
-    Raises:
-        TypeError: it is not a mapping.
-    """
+    """Refuse a batch that is not a mapping."""
     if not isinstance(batch, Mapping):
         raise TypeError(f"batch must be a mapping from names to tensors, got {type(batch).__name__}")
 
@@ -118,11 +106,7 @@ def check_mapping(batch: object) -> None:
 
 
 def as_number(fill: Fill, dtype: torch.dtype, name: str = "fill") -> complex:
-    """The fill as a Python number that is real where the dtype is.
-
-    Raises:
-        TypeError: it is not a number, or is complex for a real dtype.
-    """
+    """The fill as a Python number that is real where the dtype is."""
     number: complex
     if type(fill) is int:  # the usual case, fast
         return fill

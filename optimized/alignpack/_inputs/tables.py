@@ -45,11 +45,7 @@ class LengthTables:
     length_multiple: int | None
 
     def padded_sequence(self, groups: int) -> int:
-        """Slots of a packed row when the longest row has that number of groups.
-
-        Raises:
-            ValueError: a row may not have as many.
-        """
+        """Slots of a packed row when the longest row has that number of groups."""
         return _padded_sequence(groups * self.alignment, self.alignment, self.minimum_length, self.length_multiple)
 
     def fault(self, row: int, document: int) -> errors.LayoutError:

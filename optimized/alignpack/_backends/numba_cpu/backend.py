@@ -33,12 +33,7 @@ def _kernels() -> ModuleType:
 
 
 def build_fields(tables: LengthTables, _device: torch.device) -> LayoutFields:
-    """The four fields of a layout, in their order.
-
-    Raises:
-        LayoutError: the first document, in row-major order, that the input row cannot hold.
-        ValueError: packed rows would have too many slots.
-    """
+    """The four fields of a layout, in their order."""
     kernels = _kernels()
     batch, documents = tables.lengths.shape
     lengths = tables.lengths.data_ptr()

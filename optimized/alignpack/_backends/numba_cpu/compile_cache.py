@@ -54,11 +54,7 @@ class _CheckedFiles:
         self.stamp = stamp
 
     def load(self, key: object) -> Any:
-        """What was saved under the key; None if it is damaged or stale.
-
-        Raises:
-            OSError: the file is missing or cannot be read.
-        """
+        """What was saved under the key; None if it is damaged or stale."""
         code = self._path(key).read_bytes()
         size = hashlib.sha256().digest_size
         return pickle.loads(code[size:]) if code[:size] == self._digest(key, code[size:]) else None

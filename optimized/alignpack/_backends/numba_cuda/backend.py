@@ -36,12 +36,7 @@ def _modules() -> tuple[ModuleType, ModuleType]:
 
 
 def build_fields(tables: LengthTables, device: torch.device) -> LayoutFields:
-    """The four fields of a layout, in their order: one copy of the tables to the device, one launch.
-
-    Raises:
-        LayoutError: the first document, in row-major order, that the input row cannot hold.
-        ValueError: packed rows would have too many slots.
-    """
+    """The four fields of a layout, in their order: one copy of the tables to the device, one launch."""
     kernels, launching = _modules()
     placed = place_documents(tables)
     device = _with_index(device)
