@@ -1,8 +1,8 @@
 """This run against a stored one, by ratios: a time means nothing on another day, a ratio within one run does.
 
 A figure has got worse when its ratio is more than 15 % worse and the quartiles over rounds of the two runs do not overlap:
-what the rounds of one run scatter by cannot be told from a change. Memory and other figures without quartiles are judged by the
-15 % alone. Milliseconds are no ratios; their targets judge them.
+a change smaller than the scatter within one run cannot be seen. Memory and other figures without quartiles are judged by the
+15 % alone. Milliseconds are judged by their targets only: they differ from machine to machine.
 """
 
 import argparse

@@ -95,7 +95,7 @@ def calls_within(candidate: Candidate, seconds: float) -> int:
 
 
 def _burst(candidate: Candidate, batch: int, seconds: float) -> float:
-    """Seconds per call over batches of calls until so many seconds have passed.
+    """Seconds per call over batches of calls until `seconds` have passed.
 
     The first batch is not timed, unless one call is so long that it warms itself up.
     """

@@ -1,6 +1,6 @@
 """One GPU is enough to see that NCCL takes what the collectives give it: a group of one rank that really communicates.
 
-`gather_sequence` and `halo` copy when there is nobody else, so this calls what lies below them.
+`gather_sequence` and `halo` only copy in a group of one, so this calls the functions below them.
 """
 
 import tempfile

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 
 Kind = Literal["speed", "time", "memory", "ms"]
-"""How many times as fast as the other; how many times its time; its memory; milliseconds, which is no ratio."""
+"""How many times as fast as the other; how many times its time; its memory; milliseconds."""
 
 UNITS: Mapping[Kind, str] = {"speed": "x speed", "time": "x time", "memory": "x", "ms": " ms"}
 
@@ -26,7 +26,7 @@ class Line:
         against: what alignpack is held against.
         measured: the figure, of the kind that `kind` says.
         target: the least that is good for "speed", the most for the others; None where it is reported, not judged.
-        seconds: medians per call of alignpack and of `against`; None where there are none.
+        seconds: medians per call of alignpack and of `against`; None where nothing was timed.
         quartiles: first and third quartile over rounds of what `measured` is the middle of, the worse end last.
     """
 

@@ -17,7 +17,7 @@ View = Callable[[Results], Results]
 
 @dataclass(frozen=True)
 class Sizes:
-    """The size of a workload: values are `[batch, sequence, *trailing]`, each row holds so many documents."""
+    """The size of a workload: values are `[batch, sequence, *trailing]`, with `documents` in each row."""
 
     batch: int
     sequence: int
@@ -286,7 +286,7 @@ def _zeros_like(results: Results) -> Candidate:
 
 
 def _bits(values: torch.Tensor) -> torch.Tensor:
-    """What tells NaN payloads and -0.0 apart; as they are where the dtype is no float."""
+    """Floating-point values as bytes, so that NaN payloads and -0.0 are compared; other values unchanged."""
     return values.contiguous().view(torch.uint8) if values.dtype.is_floating_point else values
 
 

@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo. Exit status: 0 when all checks passed, 1 when one failed, 2 when the demo could not start."""
     parser = argparse.ArgumentParser(description="Pack the modules of the standard library and check the result.")
     parser.add_argument("--row-length", type=positive_integer, default=8192, metavar="TOKENS", help="default 8192")
-    parser.add_argument("--limit", type=positive_integer, metavar="FILES", help="only the first so many files")
+    parser.add_argument("--limit", type=positive_integer, metavar="FILES", help="use only the first FILES files")
     parser.add_argument("--alignments", type=positive_integer, nargs="+", default=[2, 4, 128], help="default 2 4 128")
     # Copying gains little from a second thread, and loses much when threads wait for each other on a busy machine.
     parser.add_argument("--threads", type=positive_integer, default=1, help="threads of PyTorch, default 1")

@@ -140,7 +140,7 @@ def _points(seconds: list[float], limits: list[float] | None = None) -> tuple[Po
 def test_lines_and_what_the_limit_does_too_are_linear() -> None:
     assert worst_rise(_points([0.3 * size for size in SIZES])) == pytest.approx(1)
     assert worst_rise(_points([50 + 0.3 * size for size in SIZES])) < 1
-    # Beyond a cache everything costs twice as much: the limit shows it, if not at the same size, so it is no cliff of ours.
+    # Beyond a cache everything costs twice as much: the limit shows it, if not at the same size, so the step is not ours.
     for size_of_the_cache in (50, 100, 200):
         limits = [size * (2.0 if size > 100 else 1.0) for size in SIZES]
         seconds = [size * (3.0 if size > size_of_the_cache else 1.5) for size in SIZES]

@@ -197,7 +197,7 @@ def allocations(call: Callable[[], object], trace: Path) -> list[int]:
 
 @pytest.mark.filterwarnings("ignore:Warning. Profiler clears events")  # what an older torch says of its profiler
 def test_shard_batch_does_not_build_the_packed_tensors(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    # As the fourth of eight ranks; nobody else is needed, because `shard_batch` talks to no other.
+    # As the fourth of eight ranks, alone: `shard_batch` does not communicate.
     monkeypatch.setattr("alignpack.context_parallel.ranks_of", lambda _: Ranks(None, 3, 8))
     batch, sequence, width = 2, 4096, 64
     layout = packed_layout(torch.tensor([[3000, 1096]] * batch), None, (batch, sequence), 4, length_multiple=32)

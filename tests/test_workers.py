@@ -13,7 +13,7 @@ from alignpack import packed_layout
 from alignpack_fuzz.compare import assert_same_bits
 from alignpack_fuzz.targets import Target
 
-# A program of its own, because spawned workers import the main module again, and a test module is none.
+# A program of its own, because spawned workers import the main module again, and a test module cannot be imported so.
 LOADING = textwrap.dedent("""
     import sys
 
@@ -75,7 +75,7 @@ def test_workers_build_layouts_and_pack(tmp_path: Path, start: str) -> None:
 def test_a_fault_in_a_worker_arrives_with_its_place(tmp_path: Path) -> None:
     # Workers send their errors as text: the place is in the message.
     assert load(tmp_path, "fork", faulty=7).startswith(
-        "refused alignpack_reference.errors.LayoutError: row 1, document 1: seq_lens is 40, "
+        "refused alignpack_reference.errors.LayoutError: row 1, document 1: seq_lens is 40 from slot 40 on"
     )
 
 

@@ -134,7 +134,7 @@ class Gpu:
 
 
 class Rehearsal:
-    """The host: kernels in Numba's simulator, streams and graphs that are none. Its figures mean nothing."""
+    """The host: kernels in Numba's simulator, with stand-ins for streams and graphs. Its figures mean nothing."""
 
     small = True
 

@@ -209,7 +209,7 @@ class WrongValues:
 
 @dataclass(frozen=True)
 class Sharding:
-    """A layout that divides into so many shards, and what `pack` is given."""
+    """A layout that divides evenly into shards, and what `pack` is given."""
 
     tables: Tables
     size: int
@@ -231,7 +231,7 @@ class RowSlice:
 
 @dataclass(frozen=True)
 class Grouping:
-    """A layout that divides into so many shards, a compression ratio that divides its alignment, and a shift."""
+    """A layout that divides evenly into shards, a compression ratio that divides its alignment, and a shift."""
 
     tables: Tables
     ratio: int
@@ -241,7 +241,7 @@ class Grouping:
 
 @dataclass(frozen=True)
 class Shifting:
-    """A layout that divides into so many shards, two shifts one after the other, and a seed of values."""
+    """A layout that divides evenly into shards, two shifts one after the other, and a seed of values."""
 
     tables: Tables
     k: int

@@ -88,7 +88,7 @@ def check(
             run.edges.update(edges.met(case))
         try:
             law.check(target, case)
-        except Exception as error:  # whatever a target raises where it should not is a find
+        except Exception as error:  # any unexpected exception is a find
             run.case, run.error = case, error
             run.found_after = run.found_after or run.examples
             raise
@@ -128,7 +128,7 @@ def check(
 
 @contextmanager
 def poisoned() -> Iterator[None]:
-    """Fill fresh memory of PyTorch with NaN, or the largest integer, so that a slot that nobody wrote is seen."""
+    """Fill fresh memory of PyTorch with NaN, or the largest integer, so that a slot that was never written shows."""
     deterministic: Any = torch.utils.deterministic  # its one switch is not typed
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     filled = deterministic.fill_uninitialized_memory

@@ -91,7 +91,7 @@ def outcome(call: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def described(result: Any) -> tuple[Any, ...] | str:
-    """An error as class, text, row and document; anything else as that it is none."""
+    """An error as class, text, row and document; anything else as "not an error"."""
     if isinstance(result, Exception):
         return type(result), str(result), getattr(result, "row", None), getattr(result, "document", None)
     return "no error"

@@ -82,7 +82,7 @@ class Simulator:
 
 @dataclass(frozen=True)
 class Pointer:
-    """A raw address, to so many words of so many bytes; offsets count words, and others are refused."""
+    """A raw address of `words` words of `word_bytes` bytes; offsets count words, and an offset outside is refused."""
 
     address: int
     word_bytes: int
@@ -103,7 +103,7 @@ class Pointer:
             return
         half = 1 << (8 * self.word_bytes - 1)
         if not -half <= value < half:
-            raise OverflowError(f"{value} is no word of {self.word_bytes} bytes")
+            raise OverflowError(f"{value} does not fit a word of {self.word_bytes} bytes")
         self._place(self.word_bytes, offset).value = value
 
     def word(self, low: int, high: int) -> Any:

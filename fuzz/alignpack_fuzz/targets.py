@@ -105,7 +105,7 @@ class ReferenceTarget:
     gather_sequence = None
 
     def packed_layout(self, seq_lens: Any, seq_lens_padded: Any, *args: Any, **kwargs: Any) -> "ReferenceLayout":
-        """Build a layout from the tables as NumPy arrays; what is no tensor is passed on to be refused."""
+        """Build a layout from the tables as NumPy arrays; anything but a tensor is passed on as it is, to be refused."""
 
         def array(table: Any) -> Any:
             return table.numpy() if isinstance(table, torch.Tensor) else table

@@ -32,11 +32,11 @@ class Driver:
             getattr(library, name).restype = ctypes.c_uint64
 
     def expect(self, parameters: int) -> None:
-        """Keep so many of the arguments."""
+        """Keep the first `parameters` arguments of every launch."""
         self._library.expect_parameters(parameters)
 
     def arguments(self, count: int) -> list[int]:
-        """They, as signed integers."""
+        """The arguments kept from the last launch, as signed integers."""
         return list(self._library.last_arguments()[:count])
 
     @property

@@ -74,7 +74,7 @@ def last_token_gets_no_gradient(gradient: torch.Tensor, index: torch.Tensor, inv
 
 @wrong_gradient("core", "gradients_are_adjoint")
 def gradients_accumulated(gradient: torch.Tensor, index: torch.Tensor, inverse: torch.Tensor) -> torch.Tensor:
-    """Gradients are added to zeros rather than gathered, in an order that nobody chose: bits of NaN and -0.0 change."""
+    """Gradients are added to zeros rather than gathered, in no fixed order: bits of NaN and -0.0 change."""
     moved = gather(gradient, inverse)
     del index
     return torch.where(moved.isnan(), torch.nan, moved + 0.0) if moved.numel() else moved
@@ -156,7 +156,7 @@ class _WrongTwice(torch.autograd.Function):
 
 
 class _Viewed(torch.autograd.Function):
-    """What was moved, as a view of a tensor that nobody else knows."""
+    """What was moved, as a view of a tensor that is never returned."""
 
     @staticmethod
     def forward(ctx, moved):  # type: ignore[no-untyped-def]
@@ -171,7 +171,7 @@ class _Viewed(torch.autograd.Function):
 
 @wrong_object("core", "results_are_independent")
 class ResultsAreViews(FaultyLayout):
-    """A result is a view of the words that it was written as, so that autograd lets nobody change it in place."""
+    """A result is a view of the words that it was written as, so autograd forbids changing it in place."""
 
     def pack(self, values: torch.Tensor, fill: Any = 0, *, backend: BackendName | None = None) -> torch.Tensor:
         """See `PackedSequenceLayout`."""

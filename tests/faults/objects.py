@@ -254,7 +254,7 @@ class ToLosesAlignment(FaultyLayout):
 
 @wrong_object("strict", "copies_are_equal")
 class FlattenLosesAlignment(FaultyLayout):
-    """The tensors of a layout are a pytree's leaves, but nobody keeps its integers."""
+    """The tensors of a layout are a pytree's leaves, but its integers are lost."""
 
 
 def _flatten(layout: FlattenLosesAlignment) -> tuple[list[torch.Tensor], None]:

@@ -55,7 +55,7 @@ def read_places(tables: Tables) -> list[Place]:
 
 
 def put(places: list[Place], span: Callable[[Place], int], slots: Callable[[Place], int]) -> list[Place]:
-    """Put documents one after the other, each with so many slots in the input row and in the packed row."""
+    """Put documents one after the other, with `span` slots in the input row and `slots` in the packed row."""
     before: Place | None = None
     for place in places:
         follows = before is not None and before.row == place.row
@@ -66,7 +66,7 @@ def put(places: list[Place], span: Callable[[Place], int], slots: Callable[[Plac
 
 
 def width_for(tables: Tables, slots: int) -> int:
-    """Slots of packed rows of which the longest needs so many."""
+    """The width of packed rows of which the longest needs `slots`."""
     return round_up(max(tables.minimum_length, slots, 1), math.lcm(tables.alignment, tables.length_multiple or 1))
 
 

@@ -36,7 +36,7 @@ def inverse(source: torch.Tensor, slots: int) -> torch.Tensor:
 
 @wrong_object("strict", *MAPS)
 class ShiftCrossesDocuments(FaultyLayout):
-    """Each slot takes the token so many slots further in the row, of whatever document."""
+    """Each slot takes the token `k` slots further in the row, of whatever document."""
 
     def shift(self, k: int) -> FaultyLayout:
         """See the class."""
@@ -189,7 +189,7 @@ class ShiftMovesPositions(FaultyLayout):
 
 @wrong_object("strict", "shifts_are_right", "groups_are_right")
 class ShiftMakesPadding(FaultyLayout):
-    """A slot that takes nothing counts as padding, so that the end of a document is no part of it."""
+    """A slot that takes nothing counts as padding, so that the last slot of a document is lost."""
 
     def shift(self, k: int) -> FaultyLayout:
         """See the class."""

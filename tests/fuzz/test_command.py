@@ -177,7 +177,7 @@ def test_targets_are_found() -> None:
         assert find_target(target.name) is target
     anything = find_target("alignpack")
     assert isinstance(anything, ModuleTarget)
-    # The law of gathers asks nobody who has none.
+    # The law of gathers is skipped for a target without them.
     assert all(target.gather_sequence is gather_sequence for target in (anything, *BACKENDS))
 
 

@@ -28,7 +28,7 @@ def launched(size: int, *files: Path) -> tuple[list[dict[str, str]], list[int]]:
 
 
 def launch(size: int, files: list[Path]) -> tuple[list[dict[str, str]], list[int]]:
-    """Run the checks of the files on so many ranks: each rank's results by check, and the exit statuses."""
+    """Run the checks of the files on `size` ranks: each rank's results by check, and the exit statuses."""
     command = [sys.executable, "-m", "tests.parallel.ranks", "--size", str(size)]
     deadline = time.monotonic() + LAUNCH_TIMEOUT
     with tempfile.TemporaryDirectory() as folder:

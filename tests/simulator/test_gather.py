@@ -196,7 +196,7 @@ def test_what_is_no_layout_is_left_to_pytorch(simulator: Simulator) -> None:
 
 @pytest.mark.parametrize("trailing", [(), (1, 3)], ids=str)
 def test_offsets_beyond_32_bits(trailing: tuple[int, ...], simulator: Simulator) -> None:
-    # Memory that nobody touches costs nothing: the rows stand 3 GiB apart.
+    # Memory that is never touched costs nothing: the rows stand 3 GiB apart.
     apart = 3 * 2**30
     memory = torch.empty(apart + 64, dtype=torch.uint8)
     values = memory.as_strided((2, 2, *trailing), (apart, 8, 3, 1)[: 2 + len(trailing)])

@@ -188,7 +188,7 @@ def test_the_private_names_are_there(move: Any, monkeypatch: pytest.MonkeyPatch)
     values = torch.randn(*move.taken, 3, requires_grad=True)
     expected = torch.autograd.grad(move(values).sum(), values)[0]
     move(values.detach())
-    assert calls == 0  # nobody watches
+    assert calls == 0  # no mode is active
     monkeypatch.setattr(_torch_state, "PRIVATE_NAMES_FOUND", False)
     move(values.detach())
     assert calls == 1

@@ -1,4 +1,4 @@
-"""Tensors that are no plain blocks of memory, and calls from inside of what replaces tensors."""
+"""Tensors without plain dense storage, and calls from inside the modes that replace tensors."""
 
 from typing import Any
 
