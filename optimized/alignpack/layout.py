@@ -129,8 +129,7 @@ class PackedSequenceLayout(TensorRecord):
             The packed tensors under the same names, in the same order.
 
         Raises:
-            TypeError, RuntimeError: as in `pack`, naming the key.
-            ValueError: as in `pack`, naming the key, or `fill` has a name that `batch` has not.
+            TypeError, RuntimeError, ValueError: as in `pack`, naming the key; or `fill` has a name that `batch` has not.
 
         Example:
             >>> layout = packed_layout(torch.tensor([[3]]), None, (1, 3), alignment=4)
@@ -172,9 +171,8 @@ class PackedSequenceLayout(TensorRecord):
     def shard(self, rank: int, size: int) -> "PackedSequenceLayout":
         """The part of every row that one rank owns under contiguous context parallelism.
 
-        It is a layout again: `shard.pack(values)` takes the full input rows and gives the local slice of the packed
-        rows, and the sum over all ranks of `shard.restore(local)` is the full restore, because every token is owned by
-        exactly one rank.
+        `shard.pack(values)` takes the full input rows and gives the local slice of the packed rows. The sum over all
+        ranks of `shard.restore(local)` is the full restore, because exactly one rank owns each token.
 
         Args:
             rank: which part, from 0.
@@ -185,8 +183,7 @@ class PackedSequenceLayout(TensorRecord):
 
         Raises:
             TypeError: `size` or `rank` is not an integer.
-            ValueError: one of them is out of range, or the cut would fall inside a group; the message says which
-                `length_multiple` allows it.
+            ValueError: one is out of range, or a cut falls inside a group; the message names a `length_multiple` to use.
 
         Example:
             >>> layout = packed_layout(torch.tensor([[3, 5]]), None, (1, 8), 4, length_multiple=8)
