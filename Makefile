@@ -39,7 +39,7 @@ test: $(STAMP)
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest
 	# Numba simulates CUDA in a process or does not.
-	NUMBA_ENABLE_CUDASIM=1 $(BIN)/coverage run -m pytest tests/simulator
+	NUMBA_ENABLE_CUDASIM=1 $(BIN)/coverage run -m pytest tests/backends/numba_cuda/simulator
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --include 'reference/*' --fail-under 97
 	$(BIN)/coverage report --include 'optimized/*' --omit '$(COMPILED)' --fail-under 97
@@ -59,7 +59,7 @@ $(CUDA_STAMP): pyproject.toml constraints.txt constraints-cuda.txt
 	touch $(CUDA_STAMP)
 
 test-cuda: $(CUDA_STAMP)
-	COVERAGE_FILE=.coverage-cuda $(CUDA_BIN)/coverage run -m pytest tests/cuda
+	COVERAGE_FILE=.coverage-cuda $(CUDA_BIN)/coverage run -m pytest tests/backends/numba_cuda/compiled
 	COVERAGE_FILE=.coverage-cuda $(CUDA_BIN)/coverage report --include '$(COMPILED)' --fail-under 85
 
 check: $(STAMP)

@@ -1,7 +1,7 @@
 """What a call on a GPU costs the host: everything but the launch, which does nothing here, so that no GPU is needed.
 
 Host tensors are in the place of CUDA tensors. That the same calls give right results is shown on Numba's simulator, by
-`tests/simulator`; nothing is computed here. The launch itself adds what `cuda.core.launch` takes.
+`tests/backends/numba_cuda/simulator`; nothing is computed here. The launch itself adds what `cuda.core.launch` takes.
 """
 
 from collections.abc import Iterator

@@ -1,22 +1,15 @@
-"""How the tests run: Hypothesis profiles, every implementation as a parameter, and which folders this process can run.
+"""How the tests run: Hypothesis profiles, every implementation as a parameter, and which tests may start a process."""
 
-Numba simulates CUDA in a process or does not, and compiles for it only where Numba-CUDA is installed: `make test` and
-`make test-cuda` start a process of its own for each of the two folders.
-"""
-
-import importlib.util
+import multiprocessing.util
 import os
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
 from alignpack_fuzz.targets import BACKENDS, REFERENCE, Target
-
-_simulating = os.environ.get("NUMBA_ENABLE_CUDASIM", "0") != "0"
-_compiling = importlib.util.find_spec("numba_cuda") is not None and not _simulating
-collect_ignore = [folder for folder, runs in {"simulator": _simulating, "cuda": _compiling}.items() if not runs]
 
 # Explicit, because under CI Hypothesis would neither draw new examples nor keep the failing ones.
 _common = settings(
@@ -39,3 +32,19 @@ def fast(request: pytest.FixtureRequest) -> Iterator[Target]:
     """Every backend of `alignpack`."""
     with request.param.active():
         yield request.param
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Fail a test that starts a process, and so a compiler, unless it is marked `slow`: `make test-quick` runs the others."""
+
+    def refuse(*args: object, **options: object) -> None:
+        pytest.fail(f"{item.nodeid} starts a process, so it must be marked `slow`")
+
+    with pytest.MonkeyPatch.context() as patch:
+        if item.get_closest_marker("slow") is None:
+            patch.setattr(subprocess.Popen, "__init__", refuse)
+            patch.setattr(multiprocessing.util, "spawnv_passfds", refuse)
+            patch.setattr(os, "fork", refuse)
+            patch.setattr(os, "posix_spawn", refuse)
+        return (yield)

@@ -187,6 +187,7 @@ def test_a_shard_that_starts_inside_a_document(target: Target) -> None:
     assert shard.source_indices.tolist() == [[7, -1, -1, -1, -1, -1, -1, -1]]
 
 
+@pytest.mark.slow
 @pytest.mark.case("H10")
 def test_import_leaves_cuda_alone_and_workers_may_fork() -> None:
     program = """

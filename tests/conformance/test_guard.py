@@ -12,7 +12,7 @@ FOLDER = Path(__file__).parent
 PENDING = {
     "G1": "needs a GPU",
     "H3": "needs a GPU",
-    "H9": "needs memory behind an output: tests/simulator shows it of the kernels for GPUs",
+    "H9": "needs memory behind an output: tests/backends/numba_cuda/simulator shows it of the kernels for GPUs",
 }
 
 
@@ -34,6 +34,7 @@ def test_layout_corpus_is_complete() -> None:
     assert all(("expect" in case) != ("error" in case) for case in cases)
 
 
+@pytest.mark.slow
 def test_a_skipped_case_fails(pytester: pytest.Pytester) -> None:
     pytester.makeconftest((FOLDER / "conftest.py").read_text())
     pytester.makepyfile("import pytest\n\ndef test_case():\n    pytest.skip('no reason')")

@@ -1,15 +1,17 @@
-"""The cases of the README that need two ranks; the checks stand in `tests/parallel/conformance.py`."""
+"""The cases of the README that need two ranks; the checks stand in `tests/context_parallel/ranks/conformance.py`."""
 
 import pytest
 
-from tests.parallel.launching import FOLDER, failures, launch
+from tests.context_parallel.ranks.launching import failures, launched
+
+pytestmark = pytest.mark.slow
 
 Results = list[dict[str, str]]
 
 
 @pytest.fixture(scope="module")
 def results() -> Results:
-    return launch(2, [FOLDER / "conformance.py"])[0]
+    return launched(2)[0]
 
 
 @pytest.mark.case("F1")

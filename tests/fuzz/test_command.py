@@ -164,6 +164,7 @@ def test_without_hypothesis_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert "pip install 'alignpack[fuzz]'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_it_runs_as_a_module(tmp_path: Path) -> None:
     command_line = [sys.executable, "-m", "alignpack_fuzz", "--laws", "fields_are_right", "--examples", "5"]
     done = subprocess.run(command_line, cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -43,16 +43,19 @@ def rare(counts: Counter[str], names: Iterable[str]) -> dict[str, int]:
     return {name: counts[name] for name in names if counts[name] < LEAST}
 
 
+@pytest.mark.slow
 def test_tables_meet_their_edges() -> None:
     counts = count(strategies.tables())
     assert rare(counts, set(edges.TABLE_EDGES) - set(edges.ONLY_CORRUPTED)) == {}
     assert {name: counts[name] for name in edges.ONLY_CORRUPTED if counts[name]} == {}
 
 
+@pytest.mark.slow
 def test_corrupted_tables_meet_theirs() -> None:
     assert rare(count(strategies.corrupted_tables()), edges.ONLY_CORRUPTED) == {}
 
 
+@pytest.mark.slow
 def test_payloads_meet_their_edges() -> None:
     assert rare(count(strategies.moves(strategies.DTYPES)), edges.PAYLOAD_EDGES) == {}
 

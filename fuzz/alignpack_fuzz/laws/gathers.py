@@ -1,4 +1,4 @@
-"""Laws of the gather of context parallelism on one process; tests/parallel checks it among ranks."""
+"""Laws of the gather of context parallelism on one process; tests/context_parallel/ranks checks it among ranks."""
 
 import torch
 
