@@ -17,10 +17,13 @@ MINUTES ?= 10
 TARGET ?= alignpack
 SEED ?= 1
 
+# Set, as in `make test COVERAGE=1`, it measures coverage and fails below a floor; the tests then take half as long again.
+COVERAGE ?=
+
 # A stored result, such as bench/results/cpu.json, that `make bench` fails against when a ratio got worse.
 COMPARE ?=
 
-.PHONY: setup demo test test-cuda nightly check fuzz faults bench bench-growth bench-quick bench-pages wheel clean
+.PHONY: setup demo test test-quick test-cuda nightly check fuzz faults bench bench-growth bench-quick bench-pages wheel clean
 
 setup: $(STAMP)
 
@@ -35,15 +38,24 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	$(BIN)/python examples/pack_documents.py
 
+# One process runs all tests but those of the CUDA simulator: Numba simulates CUDA in a process or does not.
+ifneq ($(COVERAGE),)
 test: $(STAMP)
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest
-	# Numba simulates CUDA in a process or does not.
 	NUMBA_ENABLE_CUDASIM=1 $(BIN)/coverage run -m pytest tests/backends/numba_cuda/simulator
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --include 'reference/*' --fail-under 97
 	$(BIN)/coverage report --include 'optimized/*' --omit '$(COMPILED)' --fail-under 97
 	$(BIN)/coverage report --include 'fuzz/*'
+else
+test: $(STAMP)
+	$(BIN)/python -m pytest
+	NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest tests/backends/numba_cuda/simulator
+endif
+
+test-quick: $(STAMP)
+	$(BIN)/python -m pytest -m "not slow and not nightly"
 
 nightly: $(STAMP)
 	$(BIN)/python -m pytest -m nightly

@@ -46,6 +46,7 @@ def test_a_part_sees_wrong_results(name: str, monkeypatch: pytest.MonkeyPatch) -
         gpu_check.parts()[name](Rehearsal())
 
 
+@pytest.mark.slow
 def test_the_script(tmp_path: Path) -> None:
     run = subprocess.run(
         [sys.executable, str(SCRIPT), "--rehearse", "--out", str(tmp_path), "--only", "versions,repeatable"],
@@ -60,6 +61,7 @@ def test_the_script(tmp_path: Path) -> None:
     assert "repeatable       yes" in run.stdout
 
 
+@pytest.mark.slow
 def test_a_part_that_fails_takes_no_other_with_it(tmp_path: Path) -> None:
     command = [sys.executable, str(SCRIPT), "--out", str(tmp_path), "--only", "versions,graphs"]
     no_gpu = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
@@ -70,6 +72,7 @@ def test_a_part_that_fails_takes_no_other_with_it(tmp_path: Path) -> None:
     assert "graphs           NO" in run.stdout
 
 
+@pytest.mark.slow
 def test_the_torch_part_needs_no_numba_for_cuda() -> None:
     program = (
         "import sys; sys.modules['numba.cuda'] = None; import gpu_check; gpu_check.parts(); import bench.gpu.machine"
@@ -79,6 +82,7 @@ def test_the_torch_part_needs_no_numba_for_cuda() -> None:
     subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=60)
 
 
+@pytest.mark.slow
 def test_an_unknown_part(tmp_path: Path) -> None:
     run = subprocess.run([sys.executable, str(SCRIPT), "--only", "speed"], capture_output=True, text=True, check=False)
     assert run.returncode == 2
