@@ -15,6 +15,7 @@ from alignpack._backends.numba_cuda.kernels import GATHER_WIDE, KERNELS, WRITE_L
 from alignpack._backends.numba_cuda.launch import CudaLauncher, launcher
 from alignpack._backends.numba_cuda.support import missing
 
+pytestmark = pytest.mark.slow  # the C compiler runs as a process
 HERE = Path(__file__).parent
 GPUS = torch.device("cuda", 0), torch.device("cuda", 1)
 STREAMS = {0: 0, 1: 0x5000}

@@ -15,6 +15,7 @@ from alignpack._backends.numba_cuda.kernels import KERNELS, Kernel
 from alignpack._backends.numba_cuda.launch import assembly, machine_code
 from alignpack._backends.numba_cuda.shapes import IN_FLIGHT
 
+pytestmark = pytest.mark.slow  # the disassembler runs as a process
 CAPABILITIES = ((8, 0), (9, 0), (10, 0))
 GATHERS = [kernel for kernel in KERNELS if kernel.name.startswith("gather")]
 
