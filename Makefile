@@ -12,7 +12,7 @@ COMPILED := */numba_cuda/launch.py,*/numba_cuda/words.py
 # One malloc setting for every candidate of a benchmark: freed memory is kept, so that no call pays page faults at random.
 MEASURED := MALLOC_TRIM_THRESHOLD_=1073741824 MALLOC_MMAP_THRESHOLD_=33554432
 
-# How long `make fuzz` runs, and on what; `make faults` uses one seed, so that a run is repeatable.
+# How long `make fuzz` runs, and on what; `make faults` and `make mutants` use one seed, so that a run is repeatable.
 MINUTES ?= 10
 TARGET ?= alignpack
 SEED ?= 1
@@ -23,7 +23,7 @@ COVERAGE ?=
 # A stored result, such as bench/results/cpu.json, that `make bench` fails against when a ratio got worse.
 COMPARE ?=
 
-.PHONY: setup demo test test-quick test-cuda nightly check fuzz faults bench bench-growth bench-quick bench-pages wheel clean
+.PHONY: setup demo test test-quick test-cuda nightly check fuzz faults mutants bench bench-growth bench-quick bench-pages wheel clean
 
 setup: $(STAMP)
 
@@ -86,6 +86,17 @@ fuzz: $(STAMP)
 faults: $(STAMP)
 	$(BIN)/python -m tests.faults --seed $(SEED)
 
+# Changes MODULE in a clone of what is committed, in MUTANTS places, and prints the changes that no test notices.
+MUTANTS ?= 25
+
+.venv-mutants/ready:
+	$(PYTHON) -m venv .venv-mutants
+	.venv-mutants/bin/python -m pip install --quiet "cosmic-ray>=8.7"
+	touch .venv-mutants/ready
+
+mutants: $(STAMP) .venv-mutants/ready
+	.venv-mutants/bin/python tests/mutants.py $(MODULE) --mutants $(MUTANTS) --seed $(SEED)
+
 bench: $(STAMP)
 	$(MEASURED) $(BIN)/python -m pytest bench --benchmark-enable --benchmark-only $(if $(COMPARE),--compare $(COMPARE))
 
@@ -104,5 +115,5 @@ wheel: $(STAMP)
 	$(BIN)/python .ci/check_wheel.py dist/*.whl
 
 clean:
-	rm -rf .venv .venv-cuda dist build fuzz-report.json gpu-check .alignpack-fuzz .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .benchmarks
+	rm -rf .venv .venv-cuda .venv-mutants dist build fuzz-report.json gpu-check .alignpack-fuzz .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .benchmarks
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
