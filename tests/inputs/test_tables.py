@@ -210,6 +210,12 @@ def test_the_widest_row_is_legal() -> None:
     assert reference.source_indices.shape == reference.input_positions.shape == (0, 2**31 - 1)
 
 
+@pytest.mark.parametrize("shape", [[1, 8], torch.Size([1, 8]), torch.tensor([1, 8]).numpy(), range(1, 9, 7)], ids=str)
+def test_any_sequence_of_two_integers_is_a_shape(target: Target, shape: Any) -> None:
+    layout = target.packed_layout(**arguments(input_shape=shape))
+    assert tuple(layout.input_positions.shape) == (1, 8)
+
+
 def test_tables_must_be_arrays(target: Target) -> None:
     expected = "numpy.ndarray" if target is REFERENCE else "torch.Tensor"
     for name, value, kind in (
