@@ -207,7 +207,7 @@ def _summed(tensor: torch.Tensor, ranks: Ranks) -> torch.Tensor:
     result = _empty_like(tensor, (batch, columns, *tensor.shape[2:]))
     if result.numel() == 0:
         return result
-    by_rank = tensor.resolve_conj().resolve_neg().unflatten(1, (ranks.size, columns)).transpose(0, 1)
+    by_rank = _in_memory(tensor).unflatten(1, (ranks.size, columns)).transpose(0, 1)
     numbers = torch.view_as_real(by_rank) if tensor.is_complex() else by_rank
     if numbers.dtype.itemsize < torch.float32.itemsize:
         numbers = numbers.to(torch.float32)
@@ -236,6 +236,17 @@ def _empty_like(tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     """The elements of a tensor in order as flat bytes; for a contiguous tensor, a view of its memory."""
-    plain = tensor.resolve_conj().resolve_neg().contiguous()
+    plain = _in_memory(tensor).contiguous()
     # A contiguous tensor of one element may have any stride, but `view` to a narrower dtype needs 1.
     return plain.as_strided((plain.numel(),), (1,)).view(torch.uint8)
+
+
+def _in_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor with its elements in its memory.
+
+    A conjugate or negative view has others there, and a zero tensor, as autograd makes for a derivative that is zero
+    everywhere, has no memory.
+    """
+    if tensor._is_zerotensor():
+        return torch.zeros_like(tensor)
+    return tensor.resolve_conj().resolve_neg()

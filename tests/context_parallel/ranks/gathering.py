@@ -7,7 +7,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.utils.checkpoint import checkpoint
 
 from alignpack._inputs.words import WORD_DTYPES
-from alignpack.context_parallel import gather_sequence
+from alignpack.context_parallel import gather_sequence, halo
 from alignpack_fuzz.compare import assert_same_bits
 from alignpack_fuzz.payloads import random_bits
 from tests.context_parallel.ranks.columns import assert_three_derivatives_agree, normal_numbers, own_columns
@@ -171,6 +171,22 @@ def check_negative_views_as_gradients(group: dist.ProcessGroup) -> None:
         local = torch.zeros(batch, COLUMNS, dtype=dtype, requires_grad=True)
         (gradient,) = torch.autograd.grad(gather_sequence(local, group), local, torch._neg_view(numbers))
         assert torch.equal(gradient, -group.size() * own_columns(numbers, group))
+
+
+def check_tensors_that_hold_no_memory(group: dist.ProcessGroup) -> None:
+    """A tensor of zeros without memory, as the derivative of `sgn` is, travels as zeros in every direction."""
+    for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.complex64):
+        zeros = torch._efficientzerotensor((1, COLUMNS), dtype=dtype)
+        assert not halo(zeros, 2, group).count_nonzero()
+        whole = gather_sequence(zeros, group)
+        assert whole.shape == (1, group.size() * COLUMNS) and not whole.count_nonzero()
+        # Only one rank has none: the others must not wait for it.
+        mixed = gather_sequence(zeros if group.rank() == 1 else torch.ones(1, COLUMNS, dtype=dtype), group)
+        assert mixed.count_nonzero() == (group.size() - 1) * COLUMNS
+        local = torch.ones(1, COLUMNS, dtype=dtype, requires_grad=True)
+        for moved in (halo(local, 2, group), gather_sequence(local, group)):
+            (gradient,) = torch.autograd.grad(torch.sgn(moved).sum().abs(), local)
+            assert gradient.shape == local.shape and not gradient.count_nonzero()
 
 
 def check_recomputation(group: dist.ProcessGroup) -> None:
