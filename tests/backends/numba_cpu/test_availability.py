@@ -1,8 +1,10 @@
 """Where the numba backend runs, and what is taken where it does not; Numba is loaded by the call that needs it."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -41,23 +43,44 @@ def test_where_numba_cannot_be_imported_another_backend_is_taken(monkeypatch: py
 @pytest.mark.slow
 @pytest.mark.parametrize("missing", ["numba", "llvmlite"])
 def test_without_a_package_another_backend_is_taken(missing: str) -> None:
-    program = f"""
-import sys
-sys.modules[{missing!r}] = None
+    reason = _reason(f"import sys; sys.modules[{missing!r}] = None")
+    assert reason.startswith("numba cannot be imported: ")
+    assert missing in reason
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", ["1", "", "false", "0"])
+def test_numba_reads_its_environment_itself(setting: str) -> None:
+    """What Numba reads as off is off."""
+    assert _reason(NUMBA_DISABLE_JIT=setting).startswith("Numba may not compile: " if setting == "1" else "None")
+
+
+@pytest.mark.slow
+def test_where_numba_may_not_compile_another_backend_is_taken(tmp_path: Path) -> None:
+    assert _reason("import numba; numba.config.DISABLE_JIT = 1").startswith("Numba may not compile: ")
+    (tmp_path / ".numba_config.yaml").write_text("disable_jit: 1")
+    assert _reason(folder=tmp_path).startswith("Numba may not compile: ")
+
+
+def _reason(first: str = "", folder: Path | None = None, **environment: str) -> str:
+    """Why `numba` does not run in a new process, which packs."""
+    program = f"""{first}
 import torch, alignpack
 layout = alignpack.packed_layout(torch.tensor([[3]]), None, (1, 3), 4)
 assert layout.pack(torch.ones(1, 3)).tolist() == [[1, 1, 1, 0]]
 print(alignpack.backends()["cpu"]["numba"])
 """
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
-    assert run.stdout.startswith("numba cannot be imported: "), run.stderr
-    assert missing in run.stdout
-
-
-@pytest.mark.usefixtures("asked_again")
-def test_where_numba_may_not_compile_another_backend_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NUMBA_DISABLE_JIT", "true")
-    assert numba_cpu.unavailable(torch.device("cpu")) == "NUMBA_DISABLE_JIT is set"
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
+    )
+    assert run.returncode == 0, run.stderr
+    return run.stdout.splitlines()[-1]
 
 
 def test_elsewhere_than_on_the_cpu_another_backend_is_taken() -> None:

@@ -179,14 +179,16 @@ def check_tensors_that_hold_no_memory(group: dist.ProcessGroup) -> None:
         zeros = torch._efficientzerotensor((1, COLUMNS), dtype=dtype)
         assert not halo(zeros, 2, group).count_nonzero()
         whole = gather_sequence(zeros, group)
-        assert whole.shape == (1, group.size() * COLUMNS) and not whole.count_nonzero()
+        assert whole.shape == (1, group.size() * COLUMNS)
+        assert not whole.count_nonzero()
         # Only one rank has none: the others must not wait for it.
         mixed = gather_sequence(zeros if group.rank() == 1 else torch.ones(1, COLUMNS, dtype=dtype), group)
         assert mixed.count_nonzero() == (group.size() - 1) * COLUMNS
         local = torch.ones(1, COLUMNS, dtype=dtype, requires_grad=True)
         for moved in (halo(local, 2, group), gather_sequence(local, group)):
             (gradient,) = torch.autograd.grad(torch.sgn(moved).sum().abs(), local)
-            assert gradient.shape == local.shape and not gradient.count_nonzero()
+            assert gradient.shape == local.shape
+            assert not gradient.count_nonzero()
 
 
 def check_recomputation(group: dist.ProcessGroup) -> None:

@@ -1,7 +1,6 @@
 """The `numba` backend on the CPU. Numba is imported when a call needs it."""
 
 import functools
-import os
 from types import ModuleType
 
 import torch
@@ -16,9 +15,13 @@ from alignpack._inputs.words import byte_strides, fill_pattern, slots_are_dense
 @functools.cache
 def unavailable(_device: torch.device) -> str | None:
     """Why Numba cannot compile in this process, or None."""
-    if os.environ.get("NUMBA_DISABLE_JIT", "0") != "0":
-        return "NUMBA_DISABLE_JIT is set"
     try:
+        from numba import config
+
+        if config.DISABLE_JIT:
+            return (
+                "Numba may not compile: its configuration has DISABLE_JIT (the environment, .numba_config.yaml or code)"
+            )
         _kernels()
     except ImportError as error:  # missing, or incompatible with what is installed
         return f"numba cannot be imported: {error}"
