@@ -41,6 +41,7 @@ def packed_fill(target: Target, fill: Any, dtype: torch.dtype) -> torch.Tensor:
         (float("inf"), torch.float8_e5m2, 0x7C),
         (448, torch.float8_e4m3fn, 0x7E),
         (2**64, torch.float32, 0x5F800000),
+        (-(2**63) - 1, torch.float32, 0x5F000000 - 2**31),
         (2**60 + 2**36 + 1, torch.float32, 0x5D800001),  # rounded once: through a double it would be even
         (-(2**60) - 2**36 - 1, torch.float32, 0x5D800001 - 2**31),
         (1 + 2**-11 + 2**-40, torch.float16, 0x3C00),  # through float32, so rounded twice

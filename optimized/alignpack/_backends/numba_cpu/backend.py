@@ -18,7 +18,7 @@ def unavailable(_device: torch.device) -> str | None:
     try:
         from numba import config
 
-        if config.DISABLE_JIT:
+        if config.DISABLE_JIT:  # type: ignore[attr-defined]  # set while Numba is imported
             return (
                 "Numba may not compile: its configuration has DISABLE_JIT (the environment, .numba_config.yaml or code)"
             )
