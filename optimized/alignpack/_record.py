@@ -7,6 +7,7 @@ import torch
 import torch.utils._pytree as pytree
 
 from alignpack._torch_state import without_inference_mode
+from alignpack_reference import errors
 
 
 class TensorRecord:
@@ -28,14 +29,29 @@ class TensorRecord:
             for mine, theirs in zip(self._tensors(), other._tensors(), strict=True)
         )
 
-    def to(self, device: torch.device | str | int, non_blocking: bool = False) -> Self:
-        """The same with every tensor on that device; `non_blocking` is that of `torch.Tensor.to`.
+    def to(self, device: torch.device | str | int | torch.Tensor, non_blocking: bool = False) -> Self:
+        """The same with every tensor on that device, or on the device of that tensor; dtypes never change.
+
+        `non_blocking` is that of `torch.Tensor.to`.
 
         Raises:
-            TypeError, RuntimeError: PyTorch's own, for an unknown or missing device.
+            TypeError: `device` is no device, such as a dtype.
+            RuntimeError: PyTorch's own, for an unknown or missing device.
         """
-        target = torch.device(device)  # Tensor.to would also take a dtype, which would round the maps
+        if isinstance(device, torch.Tensor):
+            device = device.device
+        if isinstance(device, bool) or not isinstance(device, torch.device | str | int):
+            raise TypeError(f"device must be a device or a tensor on it, got {errors.shown(device)}")
+        target = torch.device(device)
         return self._map(lambda tensor: tensor.to(target, non_blocking=non_blocking))
+
+    def cpu(self) -> Self:
+        """The same on the CPU."""
+        return self.to("cpu")
+
+    def cuda(self, device: torch.device | str | int | None = None, non_blocking: bool = False) -> Self:
+        """The same on a CUDA device; None: the current one."""
+        return self.to("cuda" if device is None else device, non_blocking)
 
     def pin_memory(self) -> Self:
         """A copy in page-locked host memory, from which `to(device, non_blocking=True)` does not wait."""

@@ -196,7 +196,9 @@ def unsupported_dtype(name: str, dtype: object) -> TypeError:
 def bad_values_shape(name: str, shape: tuple[int, ...], leading: tuple[int, ...]) -> ValueError:
     """Values that do not belong to the layout's rows and slots."""
     expected = ", ".join(str(size) for size in leading)
-    return ValueError(f"{name} must have shape [{expected}, ...] to fit the layout, got {list(shape)}")
+    turned = len(shape) == 3 and shape[1:] == leading  # such as rotary positions, [3, batch, sequence]
+    hint = "; its last two axes would fit, so move the first to the end: movedim(0, -1)" if turned else ""
+    return ValueError(f"{name} must have shape [{expected}, ...] to fit the layout, got {list(shape)}{hint}")
 
 
 def fill_not_a_number(name: str, fill: object) -> TypeError:

@@ -246,7 +246,7 @@ class PickleLosesAlignment(FaultyLayout):
 class ToLosesAlignment(FaultyLayout):
     """A layout that was sent to a device has forgotten its integers."""
 
-    def to(self, device: torch.device | str | int, non_blocking: bool = False) -> Self:
+    def to(self, device: torch.device | str | int | torch.Tensor, non_blocking: bool = False) -> Self:
         """See the class."""
         sent = super().to(device, non_blocking)
         return type(self)(*(getattr(sent, name) for name in FIELDS))

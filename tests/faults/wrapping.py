@@ -173,7 +173,7 @@ class FaultyLayout(PackedSequenceLayout):
         """See `PackedSequenceLayout`."""
         return self._again(super().shift(k))
 
-    def to(self, device: torch.device | str | int, non_blocking: bool = False) -> "FaultyLayout":
+    def to(self, device: torch.device | str | int | torch.Tensor, non_blocking: bool = False) -> "FaultyLayout":
         """See `PackedSequenceLayout`."""
         return self._again(super().to(device, non_blocking))
 

@@ -19,6 +19,15 @@ VALUES: list[tuple[Any, Any, type[Exception], str]] = [
     (torch.zeros(8), 0, ValueError, "values must have shape [1, 8, ...] to fit the layout, got [8]"),
     (torch.zeros(()), 0, ValueError, "values must have shape [1, 8, ...] to fit the layout, got []"),
     (torch.zeros(2, 8, 3), 0, ValueError, "values must have shape [1, 8, ...] to fit the layout, got [2, 8, 3]"),
+    (
+        torch.zeros(3, 1, 8),
+        0,
+        ValueError,
+        (
+            "values must have shape [1, 8, ...] to fit the layout, got [3, 1, 8]; its last two axes would fit, so move the "
+            "first to the end: movedim(0, -1)"
+        ),
+    ),
     (torch.zeros(1, 8), "0", TypeError, "fill must be a Python or NumPy number (no long double), got str"),
     (torch.zeros(1, 8), None, TypeError, "fill must be a Python or NumPy number (no long double), got NoneType"),
     (
@@ -111,6 +120,20 @@ def test_the_reference_refuses_dtypes_outside_the_contract() -> None:
     for dtype in (np.dtype("U1"), np.dtype(object), np.dtype(">i4"), np.dtype("M8[s]"), np.dtype(np.longdouble)):
         with pytest.raises(TypeError, match=r"^values has dtype .* not supported"):
             layout.pack(np.zeros((1, 3), dtype))
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of MaskedTensors")
+def test_a_masked_tensor_is_refused_with_advice() -> None:
+    from torch.masked import masked_tensor
+
+    masked = masked_tensor(torch.zeros(1, 8), torch.ones(1, 8, dtype=torch.bool))
+    layout = alignpack.packed_layout(**arguments())
+    for move in (layout.pack, layout.restore):
+        with pytest.raises(TypeError) as caught:
+            move(masked)
+        assert str(caught.value) == (
+            "values must be a plain dense tensor, got a MaskedTensor; pack .get_data() and .get_mask()"
+        )
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors", "ignore:ComplexHalf")

@@ -5,6 +5,7 @@ import inspect
 import io
 import json
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -121,9 +122,29 @@ def test_tables_that_cross_in_one_copy_keep_their_places() -> None:
     assert (lengths.tolist(), spans.tolist()) == ([[3, 2]], [[4, 4]])
 
 
-def test_to_takes_no_dtype() -> None:
-    with pytest.raises(TypeError):
-        build().to(torch.bfloat16)  # type: ignore[arg-type]
+@pytest.mark.parametrize("wrong", [torch.bfloat16, None, 1.0, True])
+def test_to_takes_devices_only(wrong: Any) -> None:
+    with pytest.raises(TypeError) as caught:
+        build().to(wrong)
+    assert str(caught.value) == f"device must be a device or a tensor on it, got {wrong!r}"
+
+
+def test_to_a_tensor_moves_to_its_device_and_keeps_the_dtypes() -> None:
+    moved = build().to(torch.zeros(1, dtype=torch.float16, device="meta"))
+    assert {(tensor.device.type, tensor.dtype) for tensor in moved._tensors()} == {("meta", torch.int64)}
+
+
+def test_cpu_and_cuda_are_those_of_a_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    layout = build()
+    assert layout.cpu().equal(layout)
+    asked: list[object] = []
+    monkeypatch.setattr(
+        type(layout), "to", lambda _self, device, non_blocking=False: asked.append((device, non_blocking))
+    )
+    layout.cuda()
+    layout.cuda(1, non_blocking=True)
+    layout.cpu()
+    assert asked == [("cuda", False), (1, True), ("cpu", False)]
 
 
 def test_a_slice_keeps_no_other_rows_alive() -> None:

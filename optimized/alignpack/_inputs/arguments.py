@@ -68,11 +68,14 @@ def not_dense(name: str, kind: str) -> TypeError:
 
 def not_plain(tensor: torch.Tensor) -> str | None:
     """The kind of a tensor that is not one strided block of memory."""
+    ordinary = type(tensor) is torch.Tensor
+    if not ordinary and isinstance(tensor, loaded_class("torch.masked.maskedtensor.core", "MaskedTensor")):
+        return "a MaskedTensor; pack .get_data() and .get_mask()"  # it answers none of the questions below
     if tensor.is_nested:
         return "a nested tensor"
     if tensor.layout is not torch.strided:
         return f"a tensor of layout {tensor.layout}"
-    if type(tensor) is not torch.Tensor and isinstance(tensor, loaded_class("torch.distributed.tensor", "DTensor")):
+    if not ordinary and isinstance(tensor, loaded_class("torch.distributed.tensor", "DTensor")):
         return "a DTensor; use the local tensor, .to_local()"
     return None
 
