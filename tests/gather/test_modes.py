@@ -235,3 +235,13 @@ def test_fully_sharded_training_with_mixed_precision_keeps_the_layout(layout: Pa
     assert block.layout.equal(whole)
     assert block.layout.shard(1, 2).equal(whole.shard(1, 2))
     assert all(parameter.grad is not None for parameter in block.parameters())
+
+
+def test_functionalize_is_refused_by_pytorch_and_needed_by_no_graph(move: Any) -> None:
+    """docs/contract.md says so: when PyTorch learns it, the page changes."""
+    values = torch.randn(move.taken)
+    with pytest.raises(RuntimeError, match="NYI: Functionalize rule for custom_function_call"):
+        torch.func.functionalize(move)(values)
+    targets = [str(node.target) for node in make_fx(move)(values).graph.nodes if node.op == "call_function"]
+    assert targets
+    assert not [target for target in targets if target.split(".")[1].endswith("_")]
