@@ -18,6 +18,8 @@ _common = settings(
 settings.register_profile("default", _common, max_examples=40)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
+collect_ignore = ["mutants.py"]  # a script with an environment of its own: `make mutants`
+
 
 # Module scope: Hypothesis refuses narrower fixtures, because it runs a test many times with one of them.
 @pytest.fixture(scope="module", params=[REFERENCE, *BACKENDS], ids=lambda target: target.name)
