@@ -103,11 +103,15 @@ _Result = TypeVar("_Result")
 
 def graph_break(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
     """Run a host function eagerly in compiled code too: a graph break."""
-    # `torch.compiler.disable` imports the compiler, which takes seconds, so only while compiling.
+    reason = (
+        f"{function.__name__} is host work: call it outside of code compiled with fullgraph=True and pass in its result"
+    )
 
+    # `torch.compiler.disable` imports the compiler, which takes seconds, so only while compiling.
     @wraps(function)
     def run(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
         if torch.compiler.is_compiling():
+            torch._dynamo.graph_break(msg=reason)  # with fullgraph=True an error, which shows the reason
             result: _Result = torch.compiler.disable(function)(*args, **kwargs)
             return result
         return function(*args, **kwargs)

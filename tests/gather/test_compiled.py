@@ -283,7 +283,9 @@ def test_building_a_layout_is_a_graph_break() -> None:
     values = torch.randn(2, 5, 3)
     torch.testing.assert_close(torch.compile(step, backend="eager")(values), step(values))
     torch._dynamo.reset()
-    with pytest.raises(torch._dynamo.exc.Unsupported):
+    with pytest.raises(
+        torch._dynamo.exc.Unsupported, match="packed_layout is host work: call it outside of code compiled"
+    ):
         compiled(step, backend="eager")(values)
 
 
