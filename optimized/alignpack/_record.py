@@ -35,7 +35,7 @@ class TensorRecord:
         `non_blocking` is that of `torch.Tensor.to`.
 
         Raises:
-            TypeError: `device` is no device, such as a dtype.
+            TypeError: `device` is something else, such as a dtype.
             RuntimeError: PyTorch's own, for an unknown or missing device.
         """
         if isinstance(device, torch.Tensor):
