@@ -133,10 +133,10 @@ def shard_batch(
 def gather_sequence(tensor: torch.Tensor, group: Group, check: bool = True) -> torch.Tensor:
     """The columns of all ranks, in rank order.
 
-    In backward each rank receives the sum over all ranks of the gradients for its own columns (a reduce-scatter), so every
+    In backward each rank receives the sum over all ranks of the gradients for its own columns, so every
     rank must run it. A loss over each rank's own columns is right as it is; a loss that every rank computes in full counts
-    `size` times. Floats below 32 bits are summed in float32, which doubles what bfloat16 sends, and are rounded once;
-    other dtypes are summed in their own. Higher derivatives and forward mode work.
+    `size` times. The sum runs over the ranks in their order, in float32 for floats below 32 bits, and is rounded once.
+    Higher derivatives and forward mode work.
 
     Args:
         tensor: `[batch, columns, ...]`, the same shape on every rank, any strides, any dtype that `pack` takes.
@@ -145,7 +145,7 @@ def gather_sequence(tensor: torch.Tensor, group: Group, check: bool = True) -> t
             Without it, a call that differs between ranks may hang or give wrong values.
 
     Returns:
-        `[batch, size * columns, ...]`, new and contiguous; bits are kept.
+        `[batch, size * columns, ...]`, new and contiguous; bits are kept. In a group of one, and for None, `tensor` itself.
 
     Raises:
         TypeError: `tensor` is not a plain tensor of a supported dtype, or the call is inside a `torch.func` transform.
@@ -159,8 +159,9 @@ def gather_sequence(tensor: torch.Tensor, group: Group, check: bool = True) -> t
         tensor([[1, 2, 3, 4]])
     """
     ranks = ranks_of(group)
-    agree(ranks, "gather_sequence", tensor, 0, refusal_of(lambda: _check_tensor(tensor, ranks, check)), check)
-    return gather_columns(tensor, ranks)
+    refusal = refusal_of(lambda: _check_tensor(tensor, ranks, check))
+    received = agree(ranks, "gather_sequence", tensor, None, refusal, check)
+    return tensor if ranks.group is None else gather_columns(tensor, ranks, received)
 
 
 @graph_break
@@ -199,8 +200,9 @@ def halo(tensor: torch.Tensor, width: int, group: Group, check: bool = True) -> 
             )
 
     refusal = refusal_of(check_arguments)
-    agree(ranks, "halo", tensor, 0 if refusal is not None else int(width), refusal, check)
-    return shift_ranks(tensor[:, tensor.shape[1] - int(width) :], ranks, 1)
+    width = 0 if refusal is not None else int(width)
+    received = agree(ranks, "halo", tensor, width, refusal, check)
+    return shift_ranks(tensor[:, tensor.shape[1] - width :], ranks, 1, received)
 
 
 def _check_tensor(tensor: torch.Tensor, ranks: Ranks, check: bool) -> None:

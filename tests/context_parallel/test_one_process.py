@@ -77,13 +77,12 @@ def test_lengths_of_one_process() -> None:
         assert str(caught.value) == message
 
 
-def test_one_rank_gathers_a_copy() -> None:
+def test_one_rank_gets_its_tensor_back() -> None:
+    """Nothing is copied and no graph grows, whatever the strides."""
     for dtype in (torch.bfloat16, torch.float8_e5m2, torch.complex128, torch.uint16, torch.bool):
         local = random_bits((2, 6, 4), dtype, seed=0).transpose(1, 2)
-        gathered = gather_sequence(local, None)
-        assert_same_bits(gathered, local.contiguous())
-        assert gathered.is_contiguous()
-        assert gathered.untyped_storage().data_ptr() != local.untyped_storage().data_ptr()
+        for check in (True, False):
+            assert gather_sequence(local, None, check) is local
 
 
 def test_one_rank_has_no_rank_before_it() -> None:

@@ -1,7 +1,7 @@
 """Comparing a call among ranks before any data moves, so that a mistake on one rank does not hang the others.
 
-Every rank sends one header of fixed size. All ranks raise the same error when headers differ or one rank refuses its
-arguments, and no collective is left half done.
+Every rank sends one message of fixed size: a header, and the data if there is room for it. All ranks raise the same error
+when headers differ or one rank refuses its arguments, and no collective is left half done.
 """
 
 import struct
@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.autograd import forward_ad
 
-from alignpack._distributed.collectives import Ranks, gathered
+from alignpack._distributed.collectives import Ranks, bytes_of, gathered
 from alignpack._inputs.arguments import integer_at_least
 from alignpack._inputs.tables import LARGEST_WIDTH
 from alignpack._inputs.words import WORD_DTYPES
@@ -27,7 +27,9 @@ _OPERATIONS = ("gather_sequence", "halo")
 _ACCEPTED, _TYPE_ERROR, _VALUE_ERROR = 0, 1, 2
 _NUMBERS = 128  # of a header after its first number: the call, which needs fewer, or the text of an error
 _TEXT = struct.Struct(f"<{_NUMBERS}q")
-_ACCEPTING = [_ACCEPTED] + [0] * _NUMBERS
+_HEADER = 1 + _NUMBERS
+_MESSAGE = 1024  # numbers in a message, 8 KiB: over gloo as fast as the header alone
+_ROOM = 8 * (_MESSAGE - _HEADER)
 
 
 def refusal_of(check: Callable[[], object]) -> Refusal | None:
@@ -39,25 +41,43 @@ def refusal_of(check: Callable[[], object]) -> Refusal | None:
     return None
 
 
-def agree(ranks: Ranks, operation: str, tensor: torch.Tensor, width: int, refusal: Refusal | None, check: bool) -> None:
+def agree(
+    ranks: Ranks, operation: str, tensor: torch.Tensor, width: int | None, refusal: Refusal | None, check: bool
+) -> torch.Tensor | None:
     """Return on all ranks, or raise on all of them.
 
     Args:
         ranks: the ranks that take part.
         operation: the function that was called.
         tensor: its argument; read only when `refusal` is None.
-        width: its other argument; 0 for a function without one.
+        width: how many of the tensor's last columns the function sends; None: all.
         refusal: the error that this rank found in its own arguments, or None.
         check: when False, ranks are not compared, and only this rank's own error is raised.
+
+    Returns:
+        The bytes that the function sends, of every rank, `[size, bytes]`, if they travelled with the header; else None.
     """
     if ranks.group is None or not check:
         if refusal is not None:
             raise refusal
-        return
-    header = _header(ranks, operation, tensor, width) if refusal is None else _refused(refusal)
-    headers = _exchanged(header, ranks, refusal)
-    if differences := list(_differences(headers, ranks)):
-        raise _ranks_disagree(differences)
+        return None
+    if refusal is not None:
+        _exchanged(_refused(refusal), ranks, refusal)
+    data = _data(tensor, width, ranks)
+    headers, received = _exchanged(_header(ranks, operation, tensor, width), ranks, None, data)
+    if any(header != headers[0] for header in headers):
+        raise _ranks_disagree(headers, ranks)
+    return None if data is None else received[:, : data.numel()]
+
+
+def _data(tensor: torch.Tensor, width: int | None, ranks: Ranks) -> torch.Tensor | None:
+    """The bytes that the function sends, if they can travel with a header."""
+    if tensor.device.type != ranks.control_device().type:
+        return None
+    sent = tensor if width is None else tensor[:, tensor.shape[1] - width :]
+    if sent.numel() * sent.itemsize > _ROOM:
+        return None
+    return bytes_of(forward_ad.unpack_dual(sent).primal.detach())
 
 
 def largest_of(ranks: Ranks, length: int, name: str) -> int:
@@ -73,7 +93,7 @@ def largest_of(ranks: Ranks, length: int, name: str) -> int:
     dist.all_reduce(largest, dist.ReduceOp.MAX, group=ranks.group)
     found = int(largest)
     if found == refused:
-        _exchanged(_ACCEPTING if refusal is None else _refused(refusal), ranks, refusal)
+        _exchanged([_ACCEPTED] if refusal is None else _refused(refusal), ranks, refusal)
     return found
 
 
@@ -82,16 +102,22 @@ def _check_length(name: str, length: int) -> None:
         raise errors.too_large(name, int(length), LARGEST_WIDTH)
 
 
-def _exchanged(header: list[int], ranks: Ranks, refusal: Refusal | None) -> list[list[int]]:
-    """The headers of all ranks; raises the error of the ranks that refuse."""
-    sent = torch.tensor([header], dtype=torch.int64, device=ranks.control_device())
-    headers: list[list[int]] = gathered(sent, ranks).view(ranks.size, -1).tolist()
+def _exchanged(
+    header: list[int], ranks: Ranks, refusal: Refusal | None, data: torch.Tensor | None = None
+) -> tuple[list[list[int]], torch.Tensor]:
+    """The headers of all ranks, and the room for data behind each; raises the error of the ranks that refuse."""
+    message = torch.zeros(1, _MESSAGE, dtype=torch.int64, device=ranks.control_device())
+    message[0, : len(header)] = torch.tensor(header, device=message.device)
+    if data is not None:
+        message[0, _HEADER:].view(torch.uint8)[: data.numel()] = data
+    messages = gathered(message, ranks).view(ranks.size, -1)
+    headers: list[list[int]] = messages[:, :_HEADER].tolist()
     if refusals := {rank: found for rank, header in enumerate(headers) if (found := _refusal_in(header)) is not None}:
         raise _refused_on_ranks(refusals) from refusal
-    return headers
+    return headers, messages[:, _HEADER:].view(torch.uint8)
 
 
-def _header(ranks: Ranks, operation: str, tensor: torch.Tensor, width: int) -> list[int]:
+def _header(ranks: Ranks, operation: str, tensor: torch.Tensor, width: int | None) -> list[int]:
     call = [
         _OPERATIONS.index(operation),
         ranks.device_types().index(tensor.device.type),
@@ -99,11 +125,11 @@ def _header(ranks: Ranks, operation: str, tensor: torch.Tensor, width: int) -> l
         # Whether autograd records the call: a backward that only some ranks run would wait for the others forever.
         tensor.requires_grad and torch.is_grad_enabled(),
         forward_ad.unpack_dual(tensor).tangent is not None,
-        width,
+        width or 0,
         tensor.ndim,
         *tensor.shape,
     ]
-    return [_ACCEPTED, *call, *[0] * (_NUMBERS - len(call))]
+    return [_ACCEPTED, *call]
 
 
 def _refused(refusal: Refusal) -> list[int]:
@@ -154,11 +180,11 @@ def _refused_on_ranks(refusals: dict[int, Refusal]) -> Refusal:
     return kind(f"rank {rank}: {first}{also}")
 
 
-def _ranks_disagree(differences: list[tuple[str, dict[str, list[int]]]]) -> ValueError:
+def _ranks_disagree(headers: Sequence[Sequence[int]], ranks: Ranks) -> ValueError:
     """The error for calls that differ: each difference, with the ranks of each value."""
     shown = "; ".join(
         f"{name} is " + ", ".join(f"{value} on {_ranks(holders)}" for value, holders in values.items())
-        for name, values in differences
+        for name, values in _differences(headers, ranks)
     )
     return ValueError(f"the ranks of the group must agree, but {shown}")
 

@@ -14,9 +14,8 @@ from torch.distributed.device_mesh import DeviceMesh
 Group: TypeAlias = dist.ProcessGroup | DeviceMesh | None
 """The ranks that share every row: a process group, a one-dimensional device mesh, or None for this process alone."""
 
-# PyTorch renamed both; the old names warn where the new ones exist.
+# PyTorch renamed it; the old name warns where the new one exists.
 _all_gather = dist.all_gather_single if hasattr(dist, "all_gather_single") else dist.all_gather_into_tensor
-_reduce_scatter = dist.reduce_scatter_single if hasattr(dist, "reduce_scatter_single") else dist.reduce_scatter_tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,24 +107,31 @@ def _closed_group(name: str) -> ValueError:
     )
 
 
-def gather_columns(tensor: torch.Tensor, ranks: Ranks) -> torch.Tensor:
-    """The columns of all ranks in their order, `[batch, columns, ...] -> [batch, size * columns, ...]`."""
-    whole: torch.Tensor = _Gather.apply(tensor, ranks)  # type: ignore[no-untyped-call]
+def gather_columns(tensor: torch.Tensor, ranks: Ranks, received: torch.Tensor | None = None) -> torch.Tensor:
+    """The columns of all ranks in their order, `[batch, columns, ...] -> [batch, size * columns, ...]`.
+
+    `received`: the bytes of every rank's tensor, `[size, bytes]`, if they are here already; then nothing is sent.
+    """
+    whole: torch.Tensor = _Gather.apply(tensor, ranks, received)  # type: ignore[no-untyped-call]
     return whole
 
 
 def scatter_sum(tensor: torch.Tensor, ranks: Ranks) -> torch.Tensor:
     """This rank's columns of the sum over ranks, `[batch, size * columns, ...] -> [batch, columns, ...]`.
 
-    Floats below 32 bits are summed in float32 and rounded once, whatever the backend would do.
+    The sum runs over the ranks in their order, in float32 for floats below 32 bits, and is rounded once: no
+    communication backend has a say in it.
     """
     summed: torch.Tensor = _ScatterSum.apply(tensor, ranks)  # type: ignore[no-untyped-call]
     return summed
 
 
-def shift_ranks(tensor: torch.Tensor, ranks: Ranks, step: int) -> torch.Tensor:
-    """The tensor of the rank `step` before this one, of equal shape; zeros where no such rank exists."""
-    shifted: torch.Tensor = _Shift.apply(tensor, ranks, step)  # type: ignore[no-untyped-call]
+def shift_ranks(tensor: torch.Tensor, ranks: Ranks, step: int, received: torch.Tensor | None = None) -> torch.Tensor:
+    """The tensor of the rank `step` before this one, of equal shape; zeros where no such rank exists.
+
+    `received`: as for `gather_columns`.
+    """
+    shifted: torch.Tensor = _Shift.apply(tensor, ranks, step, received)  # type: ignore[no-untyped-call]
     return shifted
 
 
@@ -134,13 +140,13 @@ def shift_ranks(tensor: torch.Tensor, ranks: Ranks, step: int) -> torch.Tensor:
 
 class _Gather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, ranks: Ranks) -> torch.Tensor:
+    def forward(ctx: Any, tensor: torch.Tensor, ranks: Ranks, received: torch.Tensor | None) -> torch.Tensor:
         ctx.ranks = ranks
-        return gathered(tensor, ranks)
+        return gathered(tensor, ranks, received)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return scatter_sum(gradients[0], ctx.ranks), None
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        return scatter_sum(gradients[0], ctx.ranks), None, None
 
     @staticmethod
     def jvp(ctx: Any, tangent: torch.Tensor, *_: None) -> torch.Tensor:
@@ -164,13 +170,13 @@ class _ScatterSum(torch.autograd.Function):
 
 class _Shift(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, ranks: Ranks, step: int) -> torch.Tensor:
+    def forward(ctx: Any, tensor: torch.Tensor, ranks: Ranks, step: int, received: torch.Tensor | None) -> torch.Tensor:
         ctx.ranks, ctx.step = ranks, step
-        return _shifted(tensor, ranks, step)
+        return _shifted(tensor, ranks, step, received)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        return shift_ranks(gradients[0], ctx.ranks, -ctx.step), None, None
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
+        return shift_ranks(gradients[0], ctx.ranks, -ctx.step), None, None, None
 
     @staticmethod
     def jvp(ctx: Any, tangent: torch.Tensor, *_: None) -> torch.Tensor:
@@ -180,53 +186,51 @@ class _Shift(torch.autograd.Function):
 # --- without gradients -----------------------------------------------------------------------------------------------
 
 
-def gathered(tensor: torch.Tensor, ranks: Ranks) -> torch.Tensor:
-    """`gather_columns` without autograd."""
+def gathered(tensor: torch.Tensor, ranks: Ranks, received: torch.Tensor | None = None) -> torch.Tensor:
+    """`gather_columns` without autograd; the group has other ranks."""
     group = ranks.open_group()
     batch, columns = tensor.shape[:2]
     result = _empty_like(tensor, (batch, ranks.size * columns, *tensor.shape[2:]))
-    sent, received = _bytes(tensor), _bytes(result)
-    if sent.numel() == 0:
+    flat = bytes_of(result)
+    if flat.numel() == 0:
         return result
-    if group is None:
-        received.copy_(sent)
-    elif batch == 1:
-        _all_gather(received, sent, group=group)
-    else:
-        by_rank = sent.new_empty(ranks.size, batch, sent.numel() // batch)
-        _all_gather(by_rank.view(-1), sent, group=group)
-        received.view(batch, ranks.size, -1).copy_(by_rank.transpose(0, 1))
+    if received is None:
+        sent = bytes_of(tensor)
+        if batch == 1:  # the ranks' bytes come in their place
+            _all_gather(flat, sent, group=group)
+            return result
+        received = sent.new_empty(ranks.size, sent.numel())
+        _all_gather(received.view(-1), sent, group=group)
+    flat.view(batch, ranks.size, -1).copy_(received.view(ranks.size, batch, -1).transpose(0, 1))
     return result
 
 
 def _summed(tensor: torch.Tensor, ranks: Ranks) -> torch.Tensor:
     group = ranks.open_group()
-    if group is None:
-        return gathered(tensor, ranks)  # a sum of one tensor keeps its bits
-    batch, columns = tensor.shape[0], tensor.shape[1] // ranks.size
-    result = _empty_like(tensor, (batch, columns, *tensor.shape[2:]))
-    if result.numel() == 0:
-        return result
-    by_rank = _in_memory(tensor).unflatten(1, (ranks.size, columns)).transpose(0, 1)
-    numbers = torch.view_as_real(by_rank) if tensor.is_complex() else by_rank
-    if numbers.dtype.itemsize < torch.float32.itemsize:
-        numbers = numbers.to(torch.float32)
-    numbers = numbers.contiguous().view(-1)  # gloo takes only flat tensors
-    total = numbers.new_empty(numbers.numel() // ranks.size)
-    _reduce_scatter(total, numbers, group=group)
-    (torch.view_as_real(result) if tensor.is_complex() else result).view(-1).copy_(total)
-    return result
+    by_rank = tensor.unflatten(1, (ranks.size, tensor.shape[1] // ranks.size)).transpose(0, 1)
+    received = _empty_like(tensor, tuple(by_rank.shape))
+    if received.numel() > 0:
+        dist.all_to_all_single(bytes_of(received), bytes_of(by_rank), group=group)
+    dtype = torch.float32 if tensor.dtype.itemsize < torch.float32.itemsize else tensor.dtype
+    total = received[0].to(dtype)
+    for part in received[1:]:
+        total += part.to(dtype)
+    return total.to(tensor.dtype)
 
 
-def _shifted(tensor: torch.Tensor, ranks: Ranks, step: int) -> torch.Tensor:
+def _shifted(tensor: torch.Tensor, ranks: Ranks, step: int, received: torch.Tensor | None = None) -> torch.Tensor:
     group = ranks.open_group()
     result = _empty_like(tensor, tuple(tensor.shape))
-    sent, received = _bytes(tensor), _bytes(result)
-    received.zero_()
-    if group is None or sent.numel() == 0:
+    flat = bytes_of(result).zero_()
+    if group is None or flat.numel() == 0:
         return result
-    to, origin = ([sent.numel() * (rank == ranks.rank + sign * step) for rank in range(ranks.size)] for sign in (1, -1))
-    dist.all_to_all_single(received[: sum(origin)], sent[: sum(to)], origin, to, group=group)
+    to, origin = ranks.rank + step, ranks.rank - step
+    if received is None:
+        into, out_of = ([flat.numel() * (rank == other) for rank in range(ranks.size)] for other in (origin, to))
+        sent = bytes_of(tensor)
+        dist.all_to_all_single(flat[: sum(into)], sent[: sum(out_of)], into, out_of, group=group)
+    elif 0 <= origin < ranks.size:
+        flat.copy_(received[origin])
     return result
 
 
@@ -234,7 +238,7 @@ def _empty_like(tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
     return torch.empty(shape, dtype=tensor.dtype, device=tensor.device)
 
 
-def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
     """The elements of a tensor in order as flat bytes; for a contiguous tensor, a view of its memory."""
     plain = _in_memory(tensor).contiguous()
     # A contiguous tensor of one element may have any stride, but `view` to a narrower dtype needs 1.
