@@ -23,7 +23,7 @@ COVERAGE ?=
 # A stored result, such as bench/results/cpu.json, that `make bench` fails against when a ratio got worse.
 COMPARE ?=
 
-.PHONY: setup demo test test-quick test-cuda nightly check fuzz faults mutants bench bench-growth bench-quick bench-pages wheel clean
+.PHONY: setup demo test test-quick test-cuda nightly interop check fuzz faults mutants bench bench-growth bench-quick bench-pages wheel clean
 
 setup: $(STAMP)
 
@@ -74,6 +74,22 @@ test-cuda: $(CUDA_STAMP)
 	COVERAGE_FILE=.coverage-cuda $(CUDA_BIN)/coverage run -m pytest tests/backends/numba_cuda/compiled
 	COVERAGE_FILE=.coverage-cuda $(CUDA_BIN)/coverage report --include '$(COMPILED)' --fail-under 85
 
+# alignpack beside NeMo AutoModel, which pins other packages apart: an environment of its own, tests that the others do not collect.
+NEMO_BIN := .venv-nemo/bin
+
+.venv-nemo/ready: pyproject.toml constraints.txt constraints-nemo.txt
+	$(PYTHON) -m venv .venv-nemo
+	$(NEMO_BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(NEMO_BIN)/python -m pip install --quiet $$(grep '^torch==' constraints.txt)
+	$(NEMO_BIN)/python -m pip install --quiet --constraint constraints.txt --constraint constraints-nemo.txt \
+		--editable '.[fuzz]' --group nemo-tests
+	# What it asks for pulls in GPU packages; the packing, the model and its context parallelism need what is above.
+	$(NEMO_BIN)/python -m pip install --quiet --no-deps --constraint constraints-nemo.txt nemo-automodel
+	touch .venv-nemo/ready
+
+interop: .venv-nemo/ready
+	$(NEMO_BIN)/python -m pytest -o addopts="--import-mode=importlib -ra" -o filterwarnings= tests/interop/nemo
+
 check: $(STAMP)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -115,5 +131,5 @@ wheel: $(STAMP)
 	$(BIN)/python .ci/check_wheel.py dist/*.whl
 
 clean:
-	rm -rf .venv .venv-cuda .venv-mutants dist build fuzz-report.json gpu-check .alignpack-fuzz .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .benchmarks
+	rm -rf .venv .venv-cuda .venv-mutants .venv-nemo dist build fuzz-report.json gpu-check .alignpack-fuzz .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .benchmarks
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
