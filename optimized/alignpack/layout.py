@@ -298,7 +298,7 @@ def packed_layout(
 ) -> PackedSequenceLayout:
     """Move every document of every packed row to the next multiple of `alignment`.
 
-    Documents follow each other in the input row from slot 0, each in its own span of slots, real tokens first. In the
+    Documents follow each other in the input row from slot 0, each in its own physical span, real tokens first. In the
     packed row they keep their order, and the input's padding is dropped. All packed rows have
     `max(minimum_length, longest packed row, 1)` slots, rounded up to a multiple of `alignment` and `length_multiple`.
 
@@ -308,8 +308,8 @@ def packed_layout(
     Args:
         seq_lens: `[batch, documents]` (or `[documents]` for batch 1) int32 or int64: real tokens of each document, in
             row order. 0 or -1000 means: no document here.
-        seq_lens_padded: the slots that each document occupies in the input row, its own padding included; of the same
-            shapes and dtypes as `seq_lens` may be. None: documents follow each other directly.
+        seq_lens_padded: the physical spans: the slots that each document occupies in the input row, with its own padding; of
+            the same shapes and dtypes as `seq_lens` may be. None: documents follow each other directly.
         input_shape: `(batch, original_sequence)` of the tensors to be packed.
         alignment: documents start at multiples of it, in slots.
         minimum_length: packed rows have at least this many slots. `original_sequence + documents * (alignment - 1)` is

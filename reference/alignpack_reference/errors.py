@@ -45,7 +45,8 @@ def bad_length(row: int, document: int, length: int) -> LayoutError:
 def short_span(row: int, document: int, length: int, span: int) -> LayoutError:
     """A span that does not hold its document."""
     return LayoutError(
-        f"row {row}, document {document}: seq_lens_padded is {span}, which is less than seq_lens, {length}",
+        f"row {row}, document {document}: seq_lens_padded is {span}, a physical span shorter than the document, "
+        f"whose seq_lens is {length}",
         row,
         document,
     )
@@ -54,8 +55,8 @@ def short_span(row: int, document: int, length: int, span: int) -> LayoutError:
 def absent_with_span(row: int, document: int, length: int, span: int) -> LayoutError:
     """An absent document that occupies slots."""
     return LayoutError(
-        f"row {row}, document {document}: seq_lens is {length} (no document) but seq_lens_padded is {span}; it must "
-        f"be 0 or -1000",
+        f"row {row}, document {document}: seq_lens is {length} (no document) but seq_lens_padded is {span}; without a "
+        f"document the physical span must be 0 or -1000",
         row,
         document,
     )

@@ -138,17 +138,17 @@ WRONG_DOCUMENTS: list[tuple[Tables, int, int, str]] = [
     (
         Tables(table([[3, 0], [2, 2]]), table([[4, 0], [2, 1]], torch.int32), (2, 8), 4),
         *(1, 1),
-        "seq_lens_padded is 1, which is less than seq_lens, 2",
+        "seq_lens_padded is 1, a physical span shorter than the document, whose seq_lens is 2",
     ),
     (
         Tables(table([[0, 3]]), table([[5, 3]]), (1, 8), 4),
         *(0, 0),
-        "seq_lens is 0 (no document) but seq_lens_padded is 5; it must be 0 or -1000",
+        "seq_lens is 0 (no document) but seq_lens_padded is 5; without a document the physical span must be 0 or -1000",
     ),
     (
         Tables(table([[-1000, 3]]), table([[-1, 3]]), (1, 8), 4),
         *(0, 0),
-        "seq_lens is -1000 (no document) but seq_lens_padded is -1; it must be 0 or -1000",
+        "seq_lens is -1000 (no document) but seq_lens_padded is -1; without a document the physical span must be 0 or -1000",
     ),
     (
         Tables(table([[4, -1000, 5]]), None, (1, 8), 4),
