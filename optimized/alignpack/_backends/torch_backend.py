@@ -1,15 +1,18 @@
-"""The backend that runs wherever PyTorch runs: operations on whole tensors, never one per document."""
+"""The backend that runs wherever PyTorch runs."""
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from alignpack._backends.interface import Backend, GroupFields, LayoutFields, ShiftedMaps
-from alignpack._inputs.tables import LengthTables, place_documents
+from alignpack._inputs.tables import ABSENT_MARKER, DocumentTables, LengthTables, place_documents
 from alignpack._inputs.words import as_words, words_of
 
 _GAP = -(2**40)
 """How far gaps move: below every column, so that one clamp turns all their slots into padding."""
+
+_FEW_DOCUMENTS = 64
+"""Up to this many columns of all rows' tables, writing one document after the other is faster on the CPU."""
 
 _FEW_WORDS = 1024
 """Up to this many words, a call costs what starting its operations costs."""
@@ -23,13 +26,61 @@ def unavailable(_device: torch.device) -> str | None:
     return None
 
 
-def build_fields(length_tables: LengthTables, device: torch.device) -> LayoutFields:
-    """The four fields of a layout, in their order.
+def build_fields(tables: LengthTables, device: torch.device) -> LayoutFields:
+    """The four fields of a layout, in their order."""
+    if device.type == "cpu" and tables.lengths.numel() <= _FEW_DOCUMENTS:
+        return _write_documents(tables, device)
+    return _look_up_runs(place_documents(tables), device)
+
+
+def _write_documents(tables: LengthTables, device: torch.device) -> LayoutFields:
+    """The fields on the CPU, one document after the other."""
+    placed, longest = _place_one_by_one(tables)
+    batch = tables.lengths.shape[0]
+    packed, original = (batch, tables.padded_sequence(longest)), (batch, tables.original_sequence)
+    fields = LayoutFields(
+        source_indices=torch.full(packed, -1, dtype=torch.int64, device=device),
+        input_positions=torch.full(original, -1, dtype=torch.int64, device=device),
+        position_ids=torch.zeros(packed, dtype=torch.int64, device=device),
+        sequence_ids=torch.zeros(packed, dtype=torch.int64, device=device),
+    )
+    source_indices, input_positions, position_ids, sequence_ids = (field.numpy() for field in fields)
+    columns = np.arange(max(packed[1], original[1]))
+    for row, document, length, start, packed_start in placed:
+        stop, packed_stop = start + length, packed_start + length
+        source_indices[row, packed_start:packed_stop] = columns[start:stop]
+        input_positions[row, start:stop] = columns[packed_start:packed_stop]
+        position_ids[row, packed_start:packed_stop] = columns[:length]
+        sequence_ids[row, packed_start:packed_stop] = document + 1
+    return fields
+
+
+def _place_one_by_one(tables: LengthTables) -> tuple[list[tuple[int, int, int, int, int]], int]:
+    """Row, document, length, input start and packed start of each document, and the most groups of a row."""
+    lengths = tables.lengths.tolist()
+    spans = lengths if tables.spans is None else tables.spans.tolist()
+    absent = (0, ABSENT_MARKER)
+    placed, longest = [], 0
+    for row, documents in enumerate(zip(lengths, spans, strict=True)):
+        start = groups = 0
+        for document, (length, span) in enumerate(zip(*documents, strict=True)):
+            if length in absent and span in absent:
+                continue
+            if length <= 0 or span < length or start + span > tables.original_sequence:
+                raise tables.fault(row, document)
+            placed.append((row, document, length, start, groups * tables.alignment))
+            start += span
+            groups += -(-length // tables.alignment)
+        longest = max(longest, groups)
+    return placed, longest
+
+
+def _look_up_runs(tables: DocumentTables, device: torch.device) -> LayoutFields:
+    """The fields on any device, by operations on whole tensors.
 
     A row is a series of runs: a gap, a document, a gap, a document, ..., a gap, any of them empty. A small table holds
     what all slots of a run share (the document's id, how far it moves); each field looks that up by the slot's run.
     """
-    tables = place_documents(length_tables)
     batch, documents = tables.lengths.shape
     moved = tables.input_starts - tables.packed_starts
     host = np.full((6, batch, 2 * documents + 1), _GAP, np.int64)
