@@ -40,7 +40,7 @@ class TensorRecord:
         """
         if isinstance(device, torch.Tensor):
             device = device.device
-        if isinstance(device, bool) or not isinstance(device, torch.device | str | int):
+        if isinstance(device, bool) or not isinstance(device, (torch.device, str, int)):
             raise TypeError(f"device must be a device or a tensor on it, got {errors.shown(device)}")
         target = torch.device(device)
         return self._map(lambda tensor: tensor.to(target, non_blocking=non_blocking))

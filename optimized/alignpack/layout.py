@@ -161,7 +161,7 @@ class PackedSequenceLayout(TensorRecord):
             tensor([[ 0, -1, -1, -1]])
         """
         if not isinstance(rows, slice) or not all(
-            isinstance(bound, SupportsIndex | None) for bound in (rows.start, rows.stop, rows.step)
+            bound is None or isinstance(bound, SupportsIndex) for bound in (rows.start, rows.stop, rows.step)
         ):
             raise errors.not_rows(rows)
         if rows.step is not None and rows.step < 1:
@@ -253,7 +253,7 @@ class PackedSequenceLayout(TensorRecord):
             backend = select_backend_for(self.source_indices, self.input_positions, self.sequence_ids)
             maps = backend.shift_maps(self.source_indices, self.input_positions, self.sequence_ids, k)
         # A shift keeps ids and positions, and layouts are immutable, so the tensors are shared.
-        return replace(self, **maps._asdict())
+        return replace(self, source_indices=maps.source_indices, input_positions=maps.input_positions)
 
     def groups(self, ratio: int) -> CompressionGroups:
         """The groups of `ratio` slots that compressed attention pools: documents, completeness, visibility.

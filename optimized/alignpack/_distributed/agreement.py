@@ -15,6 +15,7 @@ from alignpack._distributed.collectives import Ranks, bytes_of, gathered
 from alignpack._inputs.arguments import integer_at_least
 from alignpack._inputs.tables import LARGEST_WIDTH
 from alignpack._inputs.words import WORD_DTYPES
+from alignpack._torch_state import without_modes_and_transforms
 from alignpack_reference import errors
 
 MOST_AXES = 64
@@ -89,9 +90,10 @@ def largest_of(ranks: Ranks, length: int, name: str) -> int:
         return int(length)
     refused = LARGEST_WIDTH + 1  # above every length, so that all ranks see it and exchange their errors
     sent = int(length) if refusal is None else refused
-    largest = torch.tensor([sent], dtype=torch.int64, device=ranks.control_device())
-    dist.all_reduce(largest, dist.ReduceOp.MAX, group=ranks.group)
-    found = int(largest)
+    with without_modes_and_transforms():
+        largest = torch.tensor([sent], dtype=torch.int64, device=ranks.control_device())
+        dist.all_reduce(largest, dist.ReduceOp.MAX, group=ranks.group)
+        found = int(largest)
     if found == refused:
         _exchanged([_ACCEPTED] if refusal is None else _refused(refusal), ranks, refusal)
     return found
@@ -106,15 +108,17 @@ def _exchanged(
     header: list[int], ranks: Ranks, refusal: Refusal | None, data: torch.Tensor | None = None
 ) -> tuple[list[list[int]], torch.Tensor]:
     """The headers of all ranks, and the room for data behind each; raises the error of the ranks that refuse."""
-    message = torch.zeros(1, _MESSAGE, dtype=torch.int64, device=ranks.control_device())
-    message[0, : len(header)] = torch.tensor(header, device=message.device)
-    if data is not None:
-        message[0, _HEADER:].view(torch.uint8)[: data.numel()] = data
-    messages = gathered(message, ranks).view(ranks.size, -1)
-    headers: list[list[int]] = messages[:, :_HEADER].tolist()
+    with without_modes_and_transforms():
+        message = torch.zeros(1, _MESSAGE, dtype=torch.int64, device=ranks.control_device())
+        message[0, : len(header)] = torch.tensor(header, device=message.device)
+        if data is not None:
+            message[0, _HEADER:].view(torch.uint8)[: data.numel()] = data
+        messages = gathered(message, ranks).view(ranks.size, -1)
+        headers: list[list[int]] = messages[:, :_HEADER].tolist()
+        received = messages[:, _HEADER:].view(torch.uint8)
     if refusals := {rank: found for rank, header in enumerate(headers) if (found := _refusal_in(header)) is not None}:
         raise _refused_on_ranks(refusals) from refusal
-    return headers, messages[:, _HEADER:].view(torch.uint8)
+    return headers, received
 
 
 def _header(ranks: Ranks, operation: str, tensor: torch.Tensor, width: int | None) -> list[int]:

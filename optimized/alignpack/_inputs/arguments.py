@@ -24,7 +24,8 @@ _NO_INFINITY = (torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2fnu
 
 def read_integer(name: str, value: SupportsIndex) -> int:
     """The value as an int; the error names the argument when it is not an integer."""
-    if isinstance(value, bool | torch.Tensor):  # reading a tensor on an accelerator would make the host wait, unnoticed
+    # Reading a tensor on an accelerator would make the host wait, unnoticed.
+    if isinstance(value, (bool, torch.Tensor)):
         raise errors.not_an_integer(name, value)
     try:
         return operator.index(value)
@@ -113,7 +114,7 @@ def as_number(fill: Fill, dtype: torch.dtype, name: str = "fill") -> complex:
     number: complex
     if type(fill) is int:  # the usual case, fast
         return fill
-    if isinstance(fill, np.longdouble | np.clongdouble):  # Python would turn large ones into infinity
+    if isinstance(fill, (np.longdouble, np.clongdouble)):  # Python would turn large ones into infinity
         raise errors.fill_not_a_number(name, fill)
     # np.float64 is a float too, but rounds integers before comparing with them; so all become plain numbers.
     match fill:
