@@ -23,7 +23,7 @@ COVERAGE ?=
 # A stored result, such as bench/results/cpu.json, that `make bench` fails against when a ratio got worse.
 COMPARE ?=
 
-.PHONY: setup demo test test-quick test-cuda nightly interop check fuzz faults mutants bench bench-growth bench-quick bench-pages wheel clean
+.PHONY: setup demo test test-quick test-cuda test-torch nightly interop check fuzz faults mutants bench bench-growth bench-quick bench-pages wheel clean
 
 setup: $(STAMP)
 
@@ -56,6 +56,17 @@ endif
 
 test-quick: $(STAMP)
 	$(BIN)/python -m pytest -m "not slow and not nightly"
+
+# The tests on another PyTorch than the pinned one, in an environment of its own without pins: TORCH=torch==2.8.0, or torch for the newest.
+TORCH ?= torch==2.8.0
+TORCH_BIN := .venv-$(TORCH)/bin
+
+test-torch:
+	$(PYTHON) -m venv .venv-$(TORCH)
+	$(TORCH_BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(TORCH_BIN)/python -m pip install --quiet "$(TORCH)"
+	$(TORCH_BIN)/python -m pip install --quiet --editable '.[fuzz,demo]' --group dev
+	$(TORCH_BIN)/python -m pytest
 
 nightly: $(STAMP)
 	$(BIN)/python -m pytest -m nightly

@@ -40,6 +40,7 @@ def test_functorch_transforms(fast: Target) -> None:
 
 
 @pytest.mark.case("G2", "G3")
+@pytest.mark.slow  # before PyTorch 2.9 the compiler asks for a C compiler
 @pytest.mark.usefixtures("_fresh_compiler")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # PyTorch's own, on the way into its compilers
 def test_one_graph_for_tables_of_equal_width() -> None:

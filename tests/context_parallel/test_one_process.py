@@ -20,6 +20,7 @@ from alignpack.context_parallel import agree_on_length, gather_sequence, halo, p
 from alignpack_fuzz.compare import assert_same_bits
 from alignpack_fuzz.payloads import random_bits
 from tests.paths import ROOT
+from tests.torch_version import PROFILER_WARNS
 
 TABLES = torch.tensor([[3, 5]]), None, (1, 8), 4
 
@@ -55,7 +56,7 @@ def test_packed_length_is_out_of_sight_like_a_layout() -> None:
     assert found == [12] * 3
 
 
-@pytest.mark.filterwarnings("ignore:Warning. Profiler clears events")  # what an older torch says of its profiler
+@PROFILER_WARNS
 def test_packed_length_builds_nothing() -> None:
     lengths = torch.tensor([[2**30, 2**30 - 5]])
     with torch.profiler.profile(profile_memory=True) as run:
@@ -195,7 +196,7 @@ def allocations(call: Callable[[], object], trace: Path) -> list[int]:
     ]
 
 
-@pytest.mark.filterwarnings("ignore:Warning. Profiler clears events")  # what an older torch says of its profiler
+@PROFILER_WARNS
 def test_shard_batch_does_not_build_the_packed_tensors(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     # As the fourth of eight ranks, alone: `shard_batch` does not communicate.
     monkeypatch.setattr("alignpack.context_parallel.ranks_of", lambda _: Ranks(None, 3, 8))
@@ -218,7 +219,8 @@ def test_a_group_of_one_rank_that_communicates() -> None:
     path = ROOT / "bench" / "nccl_smoke.py"
     program = f"import runpy; print(runpy.run_path({str(path)!r})['smoke']('gloo', 'cpu'))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stdout) == (0, f"{len(WORD_DTYPES)}\n"), done.stderr
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == str(len(WORD_DTYPES))  # an older gloo greets first
 
 
 def test_a_group_that_was_never_made_known_is_closed() -> None:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from alignpack import PackedSequenceLayout, packed_layout
+from tests.torch_version import LOADING_WARNS
 
 # PyTorch's own, on the way into its compilers.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
@@ -19,6 +20,7 @@ class Model(torch.nn.Module):
         return layout.restore(layout.pack(values, -1).sin())
 
 
+@LOADING_WARNS
 @pytest.mark.parametrize("strict", [False, True])
 def test_export_with_dynamic_dimensions_and_save_and_load(strict: bool) -> None:
     batch, slots, columns = (torch.export.Dim(name, min=2) for name in ("batch", "slots", "columns"))

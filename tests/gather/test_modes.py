@@ -17,6 +17,7 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 from alignpack import PackedSequenceLayout, _gather, _torch_state, packed_layout
 from alignpack._backends import BackendName
 from alignpack_fuzz.compare import assert_same_bits
+from tests.torch_version import BEFORE_2_10, PROFILER_WARNS
 
 
 @pytest.mark.parametrize("trailing", [(), (3,), (2, 700)])
@@ -57,6 +58,7 @@ def test_make_fx(move: Any, tracing: Any) -> None:
     assert_same_bits(second, expected_second)
 
 
+@pytest.mark.slow  # before PyTorch 2.9 the check asks for a C compiler
 @pytest.mark.parametrize("backend", get_args(BackendName))
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.complex128])
 def test_the_operator_is_well_formed(layout: PackedSequenceLayout, backend: str, dtype: torch.dtype) -> None:
@@ -150,6 +152,7 @@ class Operators(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+@PROFILER_WARNS
 @pytest.mark.parametrize("trailing", [(), (700,)])
 def test_no_backward_accumulates(move: Any, trailing: tuple[int, ...]) -> None:
     values = torch.randn(*move.taken, *trailing, requires_grad=True)
@@ -194,7 +197,8 @@ def test_the_private_names_are_there(move: Any, monkeypatch: pytest.MonkeyPatch)
     assert calls == 1
     assert_same_bits(torch.autograd.grad(move(values).sum(), values)[0], expected)
     assert_same_bits(torch.vmap(move)(values[None])[0].contiguous(), move(values))
-    assert_same_bits(torch.func.jvp(move, (values,), (values,))[1], move.plainly(values) - move.plainly(values * 0))
+    if not BEFORE_2_10:  # its jvp gives a fill that is made under it no memory
+        assert_same_bits(torch.func.jvp(move, (values,), (values,))[1], move.plainly(values) - move.plainly(values * 0))
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import alignpack
 from alignpack import LayoutError
 from alignpack_fuzz.targets import Target
 from tests.calls import arguments, table
+from tests.torch_version import PROFILER_WARNS
 
 
 def test_shards(target: Target) -> None:
@@ -69,7 +70,7 @@ def test_layout_error_is_a_plain_exception() -> None:
         assert (str(duplicate), duplicate.row, duplicate.document) == (str(caught.value), 0, 1)
 
 
-@pytest.mark.filterwarnings("ignore:Warning. Profiler clears events")  # what an older torch says of its profiler
+@PROFILER_WARNS
 def test_nothing_is_allocated_before_a_refusal(fast: Target) -> None:
     """A row of 2**31 - 1 slots is legal; were anything of its size allocated, 16 GiB would be touched."""
     wrong = arguments(seq_lens=table([[-1, 2]]), input_shape=(1, 2**31 - 1), minimum_length=2**30)
