@@ -1,5 +1,6 @@
 """Where training calls the library: in the workers of a `DataLoader`, and in many threads at once."""
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -71,6 +72,51 @@ def load(path: Path, start: str, faulty: int) -> str:
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_workers_build_layouts_and_pack(tmp_path: Path, start: str) -> None:
     assert load(tmp_path, start, faulty=-1) == "loaded 4\n"
+
+
+# Children are forked while a thread is in its first calls; the thread's locks stay locked in them, if a fork does not wait.
+FORKING = textwrap.dedent("""
+    import os, signal, threading, time, warnings
+
+    import torch
+
+    import alignpack
+
+    warnings.simplefilter("ignore")  # newer Pythons warn of forks beside threads: that is the case to be shown
+
+    def work():
+        layout = alignpack.packed_layout(torch.tensor([[3, 2]]), None, (1, 5), 4)
+        assert layout.pack(torch.arange(5)[None]).tolist() == [[0, 1, 2, 0, 3, 4, 0, 0]]
+        assert layout.groups(2).complete.tolist() == [[True, False, True, False]]
+
+    def child():
+        signal.alarm(60)
+        work()
+
+    first = threading.Thread(target=work)
+    first.start()
+    children = []
+    while first.is_alive():
+        time.sleep(0.01)
+        if (process := os.fork()) == 0:
+            child()
+            os._exit(0)
+        children.append(process)
+    first.join()
+    print(len(children), {os.waitpid(process, 0)[1] for process in children})
+""")
+
+
+@pytest.mark.slow
+def test_a_process_may_fork_while_a_thread_is_in_its_first_call(tmp_path: Path) -> None:
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    for cache in ("cold", "warm"):
+        done = subprocess.run(
+            [sys.executable, "-c", FORKING], env=environment, capture_output=True, text=True, timeout=180, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        children, ends = done.stdout.split(maxsplit=1)
+        assert (int(children) > 0, ends) == (True, "{0}\n"), cache
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ from types import ModuleType
 import torch
 
 from alignpack._backends import torch_backend
+from alignpack._backends.forks import IMPORTING
 from alignpack._backends.interface import Backend, GroupFields, LayoutFields, ShiftedMaps
 from alignpack._backends.numba_cpu.threads import run_in_threads
 from alignpack._inputs.tables import LengthTables
@@ -16,13 +17,15 @@ from alignpack._inputs.words import byte_strides, fill_pattern, slots_are_dense
 def unavailable(_device: torch.device) -> str | None:
     """Why Numba cannot compile in this process, or None."""
     try:
-        from numba import config
+        with IMPORTING:
+            from numba import config
 
-        if config.DISABLE_JIT:  # type: ignore[attr-defined]  # set while Numba is imported
-            return (
-                "Numba may not compile: its configuration has DISABLE_JIT (the environment, .numba_config.yaml or code)"
-            )
-        _kernels()
+            if config.DISABLE_JIT:  # type: ignore[attr-defined]  # set while Numba is imported
+                return (
+                    "Numba may not compile: its configuration has DISABLE_JIT (the environment, .numba_config.yaml or "
+                    "code)"
+                )
+            _kernels()
     except ImportError as error:  # missing, or incompatible with what is installed
         return f"numba cannot be imported: {error}"
     return None
@@ -30,7 +33,8 @@ def unavailable(_device: torch.device) -> str | None:
 
 @functools.cache
 def _kernels() -> ModuleType:
-    from alignpack._backends.numba_cpu import kernels
+    with IMPORTING:
+        from alignpack._backends.numba_cpu import kernels
 
     return kernels
 

@@ -4,8 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numba
+from numba.core.compiler_lock import global_compiler_lock
+
+from alignpack._backends.forks import hold_over_forks
 
 Kernel = Callable[..., Any]
+
+hold_over_forks(global_compiler_lock)
 
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from alignpack._backends import torch_backend
+from alignpack._backends.forks import IMPORTING
 from alignpack._backends.interface import Backend, LayoutFields
 from alignpack._backends.numba_cuda import shapes, support
 from alignpack._inputs.tables import LengthTables, place_documents
@@ -30,7 +31,8 @@ def warmup(device: torch.device) -> None:
 @functools.cache
 def _modules() -> tuple[ModuleType, ModuleType]:
     """The kernels and their launcher, which import Numba."""
-    from alignpack._backends.numba_cuda import kernels, launch
+    with IMPORTING:
+        from alignpack._backends.numba_cuda import kernels, launch
 
     return kernels, launch
 

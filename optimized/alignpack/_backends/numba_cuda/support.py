@@ -11,6 +11,8 @@ from types import ModuleType
 
 import torch
 
+from alignpack._backends.forks import IMPORTING
+
 FLOORS = {"numba-cuda": (0, 30, 4), "cuda-core": (1, 0)}
 """The oldest versions that were tested, as in the extras `cuda` and `cuda12`."""
 
@@ -98,7 +100,8 @@ def _missing_hardware(device: torch.device) -> str | None:
 
 
 def _load(module: str) -> ModuleType:
-    return importlib.import_module(module)
+    with IMPORTING:
+        return importlib.import_module(module)
 
 
 def _numbers(version: str) -> tuple[int, ...]:
